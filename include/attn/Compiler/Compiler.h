@@ -1,0 +1,96 @@
+//===- Compiler.h - Compile and run attention from C++ ----------*- C++ -*-===//
+//
+// The embeddable compiler. This header needs neither MLIR nor Halide.
+//
+//   attn::Kernel kernel = attn::compile(source, {.target = "host"});
+//   kernel.run({&q, &k, &v, &valid}, {&out, &weight});
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_COMPILER_COMPILER_H
+#define ATTN_COMPILER_COMPILER_H
+
+#include "attn/Runtime/DLPack.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#define ATTN_EXPORT __attribute__((visibility("default")))
+
+namespace attn {
+
+/// The source has errors: `what()` is the text of all of them, with source lines and carets.
+class ATTN_EXPORT CompileError : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The arguments of a call do not fit the kernel, or the kernel failed: `what()` names the tensor, what was
+/// expected and what was found. `code` is that of the C interface (attn/Runtime/Runtime.h).
+class ATTN_EXPORT RunError : public std::runtime_error {
+public:
+  RunError(int code, const std::string &message) : std::runtime_error(message), code(code) {}
+  int code;
+};
+
+struct CompileOptions {
+  std::string kernel;                      ///< Which kernel of the source; empty where it has only one.
+  std::string target = "host";             ///< A Halide target string; kernels run only on "host".
+  std::map<std::string, int64_t> sizes;    ///< Sizes fixed at compile time, by name.
+  std::string dtype;                       ///< "f32", "bf16", "f16", or empty for the source's own.
+  std::string name = "<source>";           ///< The source's name in messages.
+  bool checkBounds = false;                ///< Data-dependent subscripts out of bounds are errors.
+};
+
+/// A parameter or an output of a kernel.
+struct TensorInfo {
+  std::string name;
+  std::string dtype;                       ///< f64 f32 f16 bf16 i64 i32 i8 u8 bool
+  std::vector<std::string> shape;          ///< Size expressions: "B", "H * D"; empty for a scalar.
+  std::optional<double> defaultValue;      ///< Of a scalar parameter.
+};
+
+/// A compiled kernel: a cheap handle, shared between copies. All members are thread-safe.
+class ATTN_EXPORT Kernel {
+public:
+  const std::string &name() const;
+  const std::vector<TensorInfo> &inputs() const;
+  const std::vector<TensorInfo> &outputs() const;
+
+  /// Runs on the caller's tensors. `inputs` has one tensor for each parameter; a scalar is a tensor of rank 0, or null
+  /// for its default. `outputs` has one tensor for each output, of the dtype and shape that `outputShapes` gives.
+  /// Throws RunError; then nothing was written.
+  void run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
+
+  /// The shapes of the outputs for these inputs. Throws RunError where the inputs do not fit.
+  std::vector<std::vector<int64_t>> outputShapes(const std::vector<const DLTensor *> &inputs) const;
+
+  /// Runs the reference interpreter (double precision, plain loops) on the same tensors.
+  void reference(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
+
+  /// The text of a stage: ast, attn, simplified, plan, halide, loops, llvm, asm. Throws std::invalid_argument.
+  std::string emit(const std::string &stage) const;
+
+  struct Implementation;
+  explicit Kernel(std::shared_ptr<const Implementation> implementation);
+
+private:
+  std::shared_ptr<const Implementation> implementation;
+};
+
+/// Compiles one kernel of `source` for this machine. The same source and options give the same kernel from
+/// a cache in memory. Thread-safe. Throws CompileError.
+ATTN_EXPORT Kernel compile(std::string_view source, const CompileOptions &options = {});
+
+/// Threads that all kernels of this process use together; 0 means one a core.
+ATTN_EXPORT void setNumThreads(int threads);
+
+} // namespace attn
+
+#endif // ATTN_COMPILER_COMPILER_H

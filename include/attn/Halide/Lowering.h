@@ -1,0 +1,56 @@
+//===- Lowering.h - From the dialect to Halide ------------------*- C++ -*-===//
+//
+// The only folder that includes Halide.h, and the only exception boundary: everything that
+// Halide throws comes out of here as an llvm::Error.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_HALIDE_LOWERING_H
+#define ATTN_HALIDE_LOWERING_H
+
+#include "attn/IR/Attn.h"
+#include "attn/Plan/Plan.h"
+#include "llvm/Support/Error.h"
+
+#include <memory>
+#include <string>
+
+namespace attn {
+
+/// What `emit` can print of a lowered kernel.
+enum class HalideStage { Halide, Loops, Statement };
+
+/// A kernel as a scheduled Halide pipeline.
+///
+/// The function it becomes has C linkage and is called through `FUNCTION_argv(void **arguments)`. The arguments are, in order:
+/// one for each parameter (`halide_buffer_t *`, or a pointer to the value of a scalar), one `int32_t *` for
+/// each size of `KernelOp::getSizeNames()`, one `halide_buffer_t *` for each output. Dimension 0 of a buffer is the last of the
+/// tensor (row-major order reversed) and has stride 1; all minima are 0; an extent of 0 is passed as 1 (the
+/// sizes say the truth). It returns 0 or a Halide error code.
+class HalideKernel {
+public:
+  HalideKernel(HalideKernel &&);
+  ~HalideKernel();
+
+  /// The pipeline before or after Halide's own lowering, as text.
+  llvm::Expected<std::string> print(HalideStage stage) const;
+  /// LLVM bitcode of the function `function` (and `function_argv`), with Halide's runtime if `runtime`.
+  llvm::Expected<std::string> bitcode(llvm::StringRef function, bool runtime) const;
+
+  struct Implementation;
+  explicit HalideKernel(std::unique_ptr<Implementation> implementation);
+
+private:
+  std::unique_ptr<Implementation> implementation;
+};
+
+/// Builds the pipeline of a simplified kernel and schedules it by `plan`.
+/// What cannot be lowered yet is an error that names it.
+llvm::Expected<HalideKernel> lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine);
+
+/// Halide's runtime alone, as LLVM bitcode, for the processor of `target` without its features.
+llvm::Expected<std::string> halideRuntimeBitcode(llvm::StringRef target);
+
+} // namespace attn
+
+#endif // ATTN_HALIDE_LOWERING_H

@@ -1,0 +1,45 @@
+//===- Attn.h - The attn dialect --------------------------------*- C++ -*-===//
+//
+// The dialect's attributes, types and ops. Their reference page, docs/dialect.md, is
+// generated from the .td files beside this header.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_IR_ATTN_H
+#define ATTN_IR_ATTN_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "llvm/ADT/StringMap.h"
+
+#include <optional>
+#include <string>
+
+namespace attn {
+class ReturnOp;
+} // namespace attn
+
+#include "attn/IR/AttnEnums.h.inc"
+
+#include "attn/IR/AttnDialect.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "attn/IR/AttnAttributes.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "attn/IR/AttnTypes.h.inc"
+
+#include "attn/IR/AttnInterfaces.h.inc"
+
+#define GET_OP_CLASSES
+#include "attn/IR/AttnOps.h.inc"
+
+#endif // ATTN_IR_ATTN_H

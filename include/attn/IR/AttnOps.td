@@ -1,0 +1,337 @@
+// The ops of the attn dialect.
+
+#ifndef ATTN_IR_OPS_TD
+#define ATTN_IR_OPS_TD
+
+include "attn/IR/AttnDialect.td"
+include "attn/IR/AttnTypes.td"
+include "attn/IR/AttnInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+class Attn_Op<string mnemonic, list<Trait> traits = []> : Op<AttnDialect, mnemonic, traits>;
+
+// ---------------------------------------------------------------------------------------------
+// Kernel and return
+// ---------------------------------------------------------------------------------------------
+
+def Attn_KernelOp : Attn_Op<"kernel", [
+    IsolatedFromAbove, SingleBlock, Symbol,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "one attention: parameters, tensors defined one after the other, outputs";
+  let description = [{
+    The parameters are the block's arguments; their names are those of the source and of the generated
+    interface. A scalar is a tensor of rank 0 and may have a default value. Size names are bound
+    by the parameters' shapes.
+
+    ```mlir
+    attn.kernel @double(%x: !attn.tensor<[N], f32>, %factor: !attn.tensor<[], f32> = 2.000000e+00 : f32) {
+      %y = attn.tensor "y"(%n: N) : f32 {
+        %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+        %1 = attn.read %factor[] : !attn.tensor<[], f32>
+        %2 = arith.mulf %0, %1 : f32
+        attn.yield %2 : f32
+      }
+      attn.return %y : !attn.tensor<[N], f32> as f32
+    }
+    ```
+
+    K1. Parameter names are distinct. K2. Only scalars have defaults, of the parameter's type.
+    K3. The block ends in `attn.return`. K4. Every size name in the kernel occurs in some parameter's shape.
+  }];
+  let arguments = (ins
+    SymbolNameAttr:$sym_name,
+    StrArrayAttr:$parameter_names,
+    ArrayAttr:$defaults);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Block::BlockArgListType getParameters() { return getBody().front().getArguments(); }
+    ::llvm::StringRef getParameterName(unsigned index) {
+      return ::llvm::cast<::mlir::StringAttr>(getParameterNames()[index]).getValue();
+    }
+    AttnTensorType getParameterType(unsigned index) {
+      return ::llvm::cast<AttnTensorType>(getParameters()[index].getType());
+    }
+    /// The default of a scalar parameter (a FloatAttr or IntegerAttr), or null.
+    ::mlir::TypedAttr getDefault(unsigned index) {
+      return ::llvm::dyn_cast<::mlir::TypedAttr>(getDefaults()[index]);
+    }
+    ReturnOp getReturn();
+    /// The size names of the parameters' shapes, in order of first occurrence.
+    ::llvm::SmallVector<::mlir::StringAttr> getSizeNames();
+  }];
+}
+
+def Attn_ReturnOp : Attn_Op<"return", [Terminator, Pure, HasParent<"KernelOp">]> {
+  let summary = "the kernel's outputs, in order, with the type each is stored in";
+  let description = [{
+    Values are rounded to `output_types` (to nearest, ties to even) when they are stored.
+
+    ```mlir
+    attn.return %out : !attn.tensor<[M, E], f32> as bf16, %lse : !attn.tensor<[M], f32> as f32
+    ```
+
+    R1. One output type a tensor. R2. Every operand is defined in the kernel (not a parameter), each at most once.
+  }];
+  let arguments = (ins Variadic<Attn_TensorType>:$outputs, TypeArrayAttr:$output_types);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The source name of output `index`.
+    ::llvm::StringRef getOutputName(unsigned index);
+    /// The type of output `index` as it is stored.
+    AttnTensorType getOutputType(unsigned index);
+  }];
+}
+
+// ---------------------------------------------------------------------------------------------
+// Graph ops
+// ---------------------------------------------------------------------------------------------
+
+class Attn_DefinitionOp<string mnemonic, list<Trait> traits = []> : Attn_Op<mnemonic, !listconcat(traits, [
+    RecursiveMemoryEffects, HasParent<"KernelOp">,
+    DeclareOpInterfaceMethods<Attn_DefinitionInterface>,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames", "getAsmResultNames"]>])>;
+
+// `name(%i: I, %j: J) : element { … }`: score, mask and tensor differ only in what is known about them.
+class Attn_PointwiseOp<string mnemonic> : Attn_DefinitionOp<mnemonic, [SingleBlock]> {
+  let arguments = (ins StrAttr:$name, StrArrayAttr:$indices);
+  let regions = (region SizedRegion<1>:$body);
+  let results = (outs Attn_TensorType:$result);
+  let hasCustomAssemblyFormat = 1;
+  let hasRegionVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [
+    // Creates the op with an entry block that has one index argument a dimension.
+    OpBuilder<(ins "::llvm::StringRef":$name, "::mlir::ArrayAttr":$indices, "::attn::AttnTensorType":$type)>];
+}
+
+def Attn_TensorOp : Attn_PointwiseOp<"tensor"> {
+  let summary = "a tensor defined by a formula over index variables";
+  let description = [{
+    The statement `name[i, j] = expr`. Elements are independent of each other.
+
+    ```mlir
+    %out = attn.tensor "out"(%i: I, %j: J) : f32 {
+      %s = attn.reduce sum(%k: K) : f32 {
+        %x0 = attn.read %x[%i, %k] : !attn.tensor<[I, K], f32>
+        %y0 = attn.read %y[%k, %j] : !attn.tensor<[K, J], f32>
+        %p = arith.mulf %x0, %y0 : f32
+        attn.yield %p : f32
+      }
+      attn.yield %s : f32
+    }
+    ```
+
+    P1. The body has one `i64` argument a dimension. P2. It yields one scalar: the compute type of the element
+    type. P3. One index name a dimension.
+  }];
+}
+
+def Attn_ScoreOp : Attn_PointwiseOp<"score"> {
+  let summary = "the scores of an attention, before mask and softmax";
+  let description = [{
+    An `attn.tensor` of floats that only softmaxes and sums over its last index (the key index) read;
+    it is never stored unless it is returned. P1–P3 as for `attn.tensor`.
+    S1. The rank is at least 1 and the elements are floats.
+
+    ```mlir
+    %score = attn.score "score"(%b: B, %m: M, %n: N) : f32 { … }
+    ```
+  }];
+}
+
+def Attn_MaskOp : Attn_PointwiseOp<"mask"> {
+  let summary = "which scores take part in a softmax";
+  let description = [{
+    Has the index variables of the score it masks, whether its formula uses them or not. P1–P3 as for
+    `attn.tensor`. M1. The elements are `i1`.
+
+    ```mlir
+    %mask = attn.mask "mask"(%b: B, %m: M, %n: N) : i1 {
+      %c = arith.cmpi sle, %n, %m : i64
+      attn.yield %c : i1
+    }
+    ```
+  }];
+}
+
+def Attn_SoftmaxOp : Attn_Op<"softmax", [
+    Pure, AttrSizedOperandSegments, HasParent<"KernelOp">,
+    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+  let summary = "softmax over the key index, and its log-sum-exp";
+  let description = [{
+    Over the score's last index n, with c the mask (true where there is none) and s the sink:
+
+        logsumexp[…]  = log(Σ_{n: c[…, n]} exp(score[…, n]) + exp(s[…]))
+        weight[…, n]  = c[…, n] ? exp(score[…, n] − logsumexp[…]) : 0
+
+    A row in which no element is left has weights 0 and log-sum-exp −inf. `name` is the name of the weight
+    tensor, `logsumexp_name` that of the other result; an unused one is empty.
+
+    ```mlir
+    %weight, %lse = attn.softmax "weight", "lse"(%score where %mask sink %sink) : !attn.tensor<[B, M, N], f32>
+    ```
+
+    X1. Score and mask have the same shape. X2. The sink has the score's shape without the key index.
+  }];
+  let arguments = (ins
+    StrAttr:$name,
+    StrAttr:$logsumexp_name,
+    Attn_TensorType:$score,
+    Optional<Attn_TensorType>:$mask,
+    Optional<Attn_TensorType>:$sink);
+  let results = (outs Attn_TensorType:$weight, Attn_TensorType:$logsumexp);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
+def Attn_WeightedSumOp : Attn_DefinitionOp<"weighted_sum"> {
+  let summary = "a sum over keys of weights times values";
+  let description = [{
+    name[i, …] = Σ_n weight(i, …, n) · value(i, …, n), over the n for which the second region (if there
+    is one) yields true. The body yields the two factors: the weight does not depend on the value
+    index (the last index), the value does not depend on the query index; so both can be made once for a tile.
+    `query` is the position of the query index among the indices, or −1 where there is none.
+
+    ```mlir
+    %out = attn.weighted_sum "out"(%b: B, %m: M, %e: E) over (%n: N) query 1 : f32 {
+      %w = attn.read %weight[%b, %m, %n] : !attn.tensor<[B, M, N], f32>
+      %x = attn.read %v[%b, %n, %e] : !attn.tensor<[B, N, E], f32>
+      attn.yield %w, %x : f32, f32
+    }
+    ```
+
+    W1. The body has one argument a dimension and one more, the key index. W2. It yields two floats of the compute
+    type; the `where` region yields `i1`. W3. `query` is −1 or a position of an index.
+  }];
+  let arguments = (ins StrAttr:$name, StrArrayAttr:$indices, StrAttr:$key, Attn_SizeAttr:$key_size,
+                       I64Attr:$query);
+  let regions = (region SizedRegion<1>:$body, MaxSizedRegion<1>:$where);
+  let results = (outs Attn_TensorType:$result);
+  let hasCustomAssemblyFormat = 1;
+  let hasRegionVerifier = 1;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Region ops
+// ---------------------------------------------------------------------------------------------
+
+def Attn_YieldOp : Attn_Op<"yield", [Terminator, Pure]> {
+  let summary = "the value of a region";
+  let arguments = (ins Variadic<Attn_Scalar>:$values);
+  let assemblyFormat = "attr-dict $values `:` type($values)";
+}
+
+def Attn_ReadOp : Attn_Op<"read", [Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+  let summary = "one element of a tensor, widened to its compute type";
+  let description = [{
+    Subscripts are `i64`; a subscript that leaves its dimension is clamped to it. Narrow floats are widened to
+    f32, integers to i64.
+
+    ```mlir
+    %0 = attn.read %k[%b, %n, %d] : !attn.tensor<[B, N, D], bf16>   // an f32
+    ```
+
+    D1. One subscript a dimension.
+  }];
+  let arguments = (ins Attn_TensorType:$tensor, Variadic<I64>:$subscripts);
+  let results = (outs Attn_Scalar:$result);
+  let assemblyFormat = "$tensor `[` $subscripts `]` attr-dict `:` type($tensor)";
+  let hasVerifier = 1;
+}
+
+def Attn_SizeOp : Attn_Op<"size", [Pure, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+  let summary = "a size as a number";
+  let description = [{
+    ```mlir
+    %D = attn.size D
+    ```
+  }];
+  let arguments = (ins Attn_SizeAttr:$size);
+  let results = (outs I64:$result);
+  let hasCustomAssemblyFormat = 1;
+  let hasFolder = 1;
+}
+
+def Attn_FloorDivOp : Attn_Op<"floordiv", [Pure, SameOperandsAndResultType]> {
+  let summary = "integer division that rounds down; by zero it gives zero";
+  let arguments = (ins I64:$lhs, I64:$rhs);
+  let results = (outs I64:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict";
+  let hasFolder = 1;
+}
+
+def Attn_ModOp : Attn_Op<"mod", [Pure, SameOperandsAndResultType]> {
+  let summary = "the remainder of `attn.floordiv`: it has the divisor's sign; by zero it gives zero";
+  let arguments = (ins I64:$lhs, I64:$rhs);
+  let results = (outs I64:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict";
+  let hasFolder = 1;
+}
+
+def Attn_ReduceOp : Attn_Op<"reduce", [RecursiveMemoryEffects,
+    AttrSizedOperandSegments,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "sum, max, min, softmax or logsumexp over index variables";
+  let description = [{
+    The body (and the condition, where there is one) has one `i64` argument for each index variable. An element whose
+    condition is false is skipped: its body is not evaluated.
+
+    | kind | value | nothing left |
+    |---|---|---|
+    | sum | Σ x | 0 |
+    | max, min | the largest, smallest x (NaN if any is) | −inf, +inf (integers: the type's own) |
+    | logsumexp | log(Σ exp(x) + exp(sink)) | −inf |
+    | softmax | exp(x(at) − logsumexp), 0 where the condition at `at` is false | 0 |
+
+    ```mlir
+    %0 = attn.reduce sum(%d: D) : f32 { … attn.yield %p : f32 }
+    %1 = attn.reduce softmax(%j: N) at (%n) sink %s : f32 { … } where { … attn.yield %c : i1 }
+    ```
+
+    E1. One argument a size in each region. E2. The body yields the result type, the condition `i1`. E3. `at` has one operand a
+    size for softmax and none for other kinds. E4. Only softmax and logsumexp take a sink; they need floats.
+  }];
+  let arguments = (ins
+    Attn_ReduceKind:$kind,
+    StrArrayAttr:$indices,
+    ArrayAttr:$sizes,
+    Variadic<I64>:$at,
+    Optional<Attn_Float>:$sink);
+  let regions = (region SizedRegion<1>:$body, MaxSizedRegion<1>:$where);
+  let results = (outs Attn_Scalar:$result);
+  let hasCustomAssemblyFormat = 1;
+  let hasRegionVerifier = 1;
+  let skipDefaultBuilders = 1;
+  let builders = [
+    // Creates the op with an entry block in the body, and in the condition if `conditional`.
+    OpBuilder<(ins "::attn::ReduceKind":$kind, "::mlir::ArrayAttr":$indices,
+                   "::llvm::ArrayRef<::attn::SizeAttr>":$sizes, "::mlir::Type":$type,
+                   "::mlir::ValueRange":$at, "::mlir::Value":$sink, "bool":$conditional)>];
+  let extraClassDeclaration = [{
+    SizeAttr getSize(unsigned index) { return ::llvm::cast<SizeAttr>(getSizes()[index]); }
+    bool isConditional() { return !getWhere().empty(); }
+  }];
+}
+
+def Attn_DropoutOp : Attn_Op<"dropout", [Pure, AllTypesMatch<["value", "probability", "result"]>]> {
+  let summary = "0 with probability p, otherwise x / (1 − p)";
+  let description = [{
+    The random bit is a function (Philox4x32-10) of the seed and of the element's row-major number in its statement's tensor.
+
+    ```mlir
+    %y = attn.dropout %x, %p, %seed, %element : f32
+    ```
+  }];
+  let arguments = (ins Attn_Float:$value, Attn_Float:$probability, I64:$seed, I64:$element);
+  let results = (outs Attn_Float:$result);
+  let assemblyFormat = "$value `,` $probability `,` $seed `,` $element attr-dict `:` type($value)";
+}
+
+#endif

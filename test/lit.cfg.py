@@ -1,0 +1,17 @@
+"""lit configuration: tests are .attn, .mlir and .test files with RUN lines."""
+
+import os
+
+import lit.formats
+
+config.name = "attn"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".attn", ".mlir", ".test"]
+config.excludes = ["Inputs"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.attn_binary_root, "test")
+
+path = [os.path.join(config.attn_binary_root, "bin"), config.llvm_tools_dir, config.environment.get("PATH", "")]
+config.environment["PATH"] = os.pathsep.join(path)
+config.substitutions.append(("%examples", os.path.join(config.attn_source_root, "examples")))
+config.substitutions.append(("%python", config.python))
