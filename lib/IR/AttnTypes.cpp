@@ -122,7 +122,7 @@ std::string SizeAttr::str() const {
 static FailureOr<SizeAttr> parseSum(AsmParser &parser);
 
 static FailureOr<SizeAttr> parseLeaf(AsmParser &parser) {
-  int64_t value;
+  int64_t value = 0;
   OptionalParseResult integer = parser.parseOptionalInteger(value);
   if (integer.has_value()) {
     if (failed(*integer))

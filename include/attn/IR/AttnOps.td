@@ -242,7 +242,7 @@ def Attn_ReadOp : Attn_Op<"read", [Pure, DeclareOpInterfaceMethods<InferTypeOpIn
   }];
   let arguments = (ins Attn_TensorType:$tensor, Variadic<I64>:$subscripts);
   let results = (outs Attn_Scalar:$result);
-  let assemblyFormat = "$tensor `[` $subscripts `]` attr-dict `:` type($tensor)";
+  let assemblyFormat = "$tensor `[` $subscripts `]` attr-dict `:` qualified(type($tensor))";
   let hasVerifier = 1;
 }
 
