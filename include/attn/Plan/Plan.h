@@ -15,26 +15,23 @@ namespace attn {
 
 /// What a plan needs to know of the processor.
 struct Machine {
-  std::string target;         ///< As Halide names it: x86-64-linux-avx2-fma-…
-  unsigned vectorBytes = 16;  ///< Width of a vector register.
-  unsigned vectorRegisters = 16;
-
-  /// The machine a target string names; "host" is the one this runs on. Nothing if the string is not a target.
-  static std::optional<Machine> forTarget(llvm::StringRef target);
-  unsigned lanes(unsigned elementBytes) const { return vectorBytes / elementBytes; }
+  std::string target;            ///< As Halide names it: x86-64-linux-avx-avx2-fma-…
+  unsigned vectorBytes = 16;     ///< Width of a vector register.
+  unsigned vectorRegisters = 16; ///< How many of them there are.
 };
 
 /// Sizes of the tiled plan: see docs/plans.md for its loop nest.
 struct TilePlan {
-  unsigned queries = 64;      ///< Queries in a tile; they lie in vector lanes.
-  unsigned chunk = 256;       ///< Keys in a chunk, between two rescalings.
-  unsigned keyUnroll = 6;     ///< Keys of a register tile of the score product.
-  unsigned valueUnroll = 4;   ///< Value columns of a register tile of the weighted sum.
-  unsigned lanes = 16;        ///< Lanes of a vector of scores.
+  unsigned lanes = 4;       ///< Queries in a vector.
+  unsigned queries = 12;    ///< Queries in a tile: a multiple of lanes; all of them in registers at once.
+  unsigned keyUnroll = 8;   ///< Keys of a register tile of the score product.
+  unsigned valueUnroll = 8; ///< Value columns of a register tile of the weighted sum.
+  unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of keyUnroll.
 };
 
 struct Plan {
   TilePlan tile;
+  unsigned lanes = 4; ///< Elements of a vector in statements that are not tiled.
 
   static Plan choose(KernelOp kernel, const Machine &machine);
   void print(llvm::raw_ostream &os) const;

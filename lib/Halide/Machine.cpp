@@ -1,0 +1,26 @@
+//===- Machine.cpp - What a Halide target says of a processor --------------===//
+
+#include "attn/Halide/Lowering.h"
+
+#include "Halide.h"
+
+using namespace attn;
+using Halide::Target;
+
+llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
+  Target target;
+  if (text == "host") {
+    target = Halide::get_host_target();
+  } else {
+    if (!Target::validate_target_string(text.str()))
+      return llvm::createStringError("unknown target '" + text +
+                                     "': expected host or a Halide target such as x86-64-linux-avx2-fma");
+    target = Target(text.str());
+  }
+  Machine machine;
+  machine.target = target.to_string();
+  machine.vectorBytes = target.natural_vector_size<uint8_t>();
+  bool many = target.arch == Target::ARM ? target.bits == 64 : target.has_feature(Target::AVX512);
+  machine.vectorRegisters = many ? 32 : 16;
+  return machine;
+}
