@@ -1,0 +1,101 @@
+//===- Emission.cpp - Text and bitcode of a lowered kernel -----------------===//
+
+#include "Implementation.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+#include <sstream>
+
+using namespace attn;
+using Halide::Target;
+
+/// Floats are IEEE: NaN, infinities and the order of sums are kept. (Multiply-adds are contracted later,
+/// when the bitcode becomes an object.) Buffers may be larger than 2 GiB.
+Halide::Target lowering::loweringTarget(const Machine &machine) {
+  return Target(machine.target).with_feature(Target::StrictFloat).with_feature(Target::NoBoundsQuery);
+}
+
+HalideKernel::HalideKernel(std::unique_ptr<Implementation> implementation)
+    : implementation(std::move(implementation)) {}
+HalideKernel::HalideKernel(HalideKernel &&) = default;
+HalideKernel::~HalideKernel() = default;
+
+/// The text that `write` puts into the file whose name it is given.
+template <typename Write>
+static std::string throughFile(llvm::StringRef suffix, Write write) {
+  llvm::SmallString<128> path;
+  if (std::error_code code = llvm::sys::fs::createTemporaryFile("attn", suffix, path))
+    throw Halide::RuntimeError(("cannot create a temporary file: " + code.message()).c_str());
+  std::string name = path.str().str();
+  try {
+    write(name);
+  } catch (...) {
+    llvm::sys::fs::remove(path);
+    throw;
+  }
+  auto buffer = llvm::MemoryBuffer::getFile(path);
+  std::string text = buffer ? (*buffer)->getBuffer().str() : "";
+  llvm::sys::fs::remove(path);
+  return text;
+}
+
+/// Every Func of the pipeline as equations, producers first.
+static std::string printFuncs(const Halide::Pipeline &pipeline) {
+  std::vector<Halide::Internal::Function> outputs;
+  for (const Halide::Func &func : pipeline.outputs())
+    outputs.push_back(func.function());
+  std::map<std::string, Halide::Internal::Function> funcs = Halide::Internal::build_environment(outputs);
+  std::vector<std::string> order =
+      Halide::Internal::topological_order(outputs, funcs);
+  std::ostringstream os;
+  for (const std::string &name : order) {
+    const Halide::Internal::Function &function = funcs.at(name);
+    auto equation = [&](const Halide::Internal::Definition &definition, const char *equals) {
+      os << name << '(';
+      for (size_t index = 0; index < definition.args().size(); ++index)
+        os << (index ? ", " : "") << definition.args()[index];
+      os << ')' << equals;
+      for (size_t index = 0; index < definition.values().size(); ++index)
+        os << (index ? ", " : "") << definition.values()[index];
+      os << '\n';
+    };
+    equation(function.definition(), " = ");
+    for (const Halide::Internal::Definition &update : function.updates())
+      equation(update, " <- ");
+    os << "  computed at " << function.schedule().compute_level().to_string() << "\n\n";
+  }
+  return os.str();
+}
+
+llvm::Expected<std::string> HalideKernel::print(HalideStage stage) const {
+  return lowering::guarded([&] {
+    if (stage == HalideStage::Halide)
+      return printFuncs(implementation->pipeline);
+    return throughFile("stmt", [&](const std::string &path) {
+      implementation->pipeline.compile_to_lowered_stmt(path, implementation->arguments, Halide::Text,
+                                                       implementation->target);
+    });
+  });
+}
+
+llvm::Expected<std::string> HalideKernel::bitcode(llvm::StringRef function, bool runtime) const {
+  return lowering::guarded([&] {
+    Target target = implementation->target;
+    if (!runtime)
+      target.set_feature(Target::NoRuntime);
+    return throughFile("bc", [&](const std::string &path) {
+      implementation->pipeline.compile_to_bitcode(path, implementation->arguments, function.str(), target);
+    });
+  });
+}
+
+llvm::Expected<std::string> attn::halideRuntimeBitcode(llvm::StringRef text) {
+  return lowering::guarded([&] {
+    Target target = Target(text.str());
+    return throughFile("bc", [&](const std::string &path) {
+      Halide::Module module("attn_halide_runtime", Target(target.os, target.arch, target.bits));
+      module.compile({{Halide::OutputFileType::bitcode, path}});
+    });
+  });
+}

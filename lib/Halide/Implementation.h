@@ -1,0 +1,34 @@
+//===- Implementation.h - What a HalideKernel holds -------------*- C++ -*-===//
+
+#ifndef ATTN_LIB_HALIDE_IMPLEMENTATION_H
+#define ATTN_LIB_HALIDE_IMPLEMENTATION_H
+
+#include "Region.h"
+#include "attn/Halide/Lowering.h"
+
+struct attn::HalideKernel::Implementation {
+  mutable Halide::Pipeline pipeline; // printing and compiling cache inside it
+  std::vector<Halide::Argument> arguments;
+  Halide::Target target;
+};
+
+namespace attn::lowering {
+
+/// The Halide target of a machine, with the rules all our kernels are compiled by.
+Halide::Target loweringTarget(const Machine &machine);
+
+/// Runs `body` and turns what this folder and Halide throw into an error.
+template <typename Body>
+auto guarded(Body body) -> llvm::Expected<decltype(body())> {
+  try {
+    return body();
+  } catch (const Unsupported &error) {
+    return llvm::createStringError(error.what());
+  } catch (const Halide::Error &error) {
+    return llvm::createStringError("internal error in Halide: " + std::string(error.what()));
+  }
+}
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_IMPLEMENTATION_H

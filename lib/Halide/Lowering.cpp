@@ -1,0 +1,141 @@
+//===- Lowering.cpp - A kernel's tensors become Funcs ----------------------===//
+
+#include "Implementation.h"
+#include "Nest.h"
+
+using Halide::Expr;
+using Halide::Func;
+
+namespace attn::lowering {
+
+Halide::Type storageType(mlir::Type element) {
+  if (element.isF64())
+    return Halide::Float(64);
+  if (element.isF32())
+    return Halide::Float(32);
+  if (element.isSignlessInteger(64))
+    return Halide::Int(64);
+  if (element.isSignlessInteger(32))
+    return Halide::Int(32);
+  if (element.isSignlessInteger(1))
+    return Halide::UInt(8);
+  std::string text;
+  llvm::raw_string_ostream(text) << element;
+  throw Unsupported("tensors of " + text + " are not supported yet");
+}
+
+Halide::Type computeType(mlir::Type element) {
+  if (element.isF64())
+    return Halide::Float(64);
+  if (mlir::isa<mlir::FloatType>(element))
+    return Halide::Float(32);
+  return element.isSignlessInteger(1) ? Halide::Bool() : Halide::Int(64);
+}
+
+KernelLowering::KernelLowering(KernelOp kernel, const Plan &plan) : kernel(kernel), plan(plan) {}
+
+std::string KernelLowering::uniqueName(llvm::StringRef base) {
+  int &count = names[base.str()];
+  std::string name = count == 0 ? base.str() : base.str() + "_" + std::to_string(count);
+  ++count;
+  return name;
+}
+
+Expr KernelLowering::size(mlir::StringAttr name) { return sizes.at(name.str()); }
+
+void KernelLowering::addParameters() {
+  for (auto [index, parameter] : llvm::enumerate(kernel.getParameters())) {
+    AttnTensorType type = kernel.getParameterType(index);
+    std::string name = uniqueName(kernel.getParameterName(index));
+    Halide::Type storage = storageType(type.getElementType());
+    if (type.getRank() == 0) {
+      Halide::Parameter scalar(storage, false, 0, name);
+      arguments.push_back(Halide::Argument(name, Halide::Argument::InputScalar, storage, 0, Halide::ArgumentEstimates{}));
+      scalars[parameter] = Halide::Internal::Variable::make(storage, name, scalar);
+      continue;
+    }
+    Halide::ImageParam buffer(storage, type.getRank(), name);
+    arguments.push_back(buffer);
+    buffers[parameter] = buffer;
+  }
+  for (mlir::StringAttr size : kernel.getSizeNames()) {
+    Halide::Param<int32_t> value(uniqueName(size.getValue()));
+    arguments.push_back(value);
+    sizes[size.str()] = value;
+  }
+}
+
+Expr KernelLowering::element(mlir::Value tensor, const std::vector<Expr> &subscripts) {
+  if (auto scalar = scalars.find(tensor); scalar != scalars.end())
+    return scalar->second;
+  std::vector<Expr> reversed(subscripts.rbegin(), subscripts.rend());
+  if (auto buffer = buffers.find(tensor); buffer != buffers.end())
+    return buffer->second(reversed);
+  return stored(tensor)(reversed);
+}
+
+Func KernelLowering::stored(mlir::Value tensor) {
+  if (auto found = funcs.find(tensor); found != funcs.end())
+    return found->second;
+  auto result = mlir::cast<mlir::OpResult>(tensor);
+  std::vector<std::string> indices;
+  auto definition = mlir::dyn_cast<DefinitionOpInterface>(result.getOwner());
+  auto softmax = mlir::dyn_cast<SoftmaxOp>(result.getOwner());
+  auto source = definition ? definition : mlir::cast<DefinitionOpInterface>(softmax.getScore().getDefiningOp());
+  for (mlir::StringAttr index : source.getIndices().getAsRange<mlir::StringAttr>())
+    indices.push_back(index.str());
+  if (softmax && tensor == softmax.getLogsumexp())
+    indices.pop_back();
+  std::string name = definition                           ? definition.getName().str()
+                     : tensor == softmax.getWeight()      ? softmax.getName().str()
+                                                          : softmax.getLogsumexpName().str();
+  Nest nest(*this, name.empty() ? "softmax" : name, indices);
+  if (auto sum = mlir::dyn_cast<WeightedSumOp>(result.getOwner()))
+    nest.defineWeightedSum(sum);
+  else if (definition)
+    nest.definePointwise(definition);
+  else if (tensor == softmax.getWeight())
+    nest.defineWeight(softmax);
+  else
+    nest.defineLogSumExp(softmax);
+  nest.schedule();
+  return funcs[tensor] = nest.func;
+}
+
+Func KernelLowering::output(unsigned index) {
+  ReturnOp returned = kernel.getReturn();
+  Func source = stored(returned.getOutputs()[index]);
+  Halide::Type type = storageType(returned.getOutputType(index).getElementType());
+  bool repeated = llvm::any_of(outputs, [&](const Func &other) { return other.name() == source.name(); });
+  if (source.type() == type && !repeated)
+    return source;
+  Func rounded(uniqueName(returned.getOutputName(index).str() + "_output"));
+  std::vector<Halide::Var> vars = source.args();
+  std::vector<Expr> at(vars.begin(), vars.end());
+  rounded(vars) = Halide::cast(type, source(at));
+  if (!vars.empty())
+    rounded.vectorize(vars[0], plan.lanes, Halide::TailStrategy::GuardWithIf);
+  return rounded;
+}
+
+void KernelLowering::run() {
+  addParameters();
+  for (unsigned index = 0; index < kernel.getReturn().getOutputs().size(); ++index)
+    outputs.push_back(output(index));
+}
+
+} // namespace attn::lowering
+
+using namespace attn;
+
+llvm::Expected<HalideKernel> attn::lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine) {
+  return lowering::guarded([&]() -> HalideKernel {
+    lowering::KernelLowering state(kernel, plan);
+    state.run();
+    auto implementation = std::make_unique<HalideKernel::Implementation>();
+    implementation->pipeline = Halide::Pipeline(state.outputs);
+    implementation->arguments = state.arguments;
+    implementation->target = lowering::loweringTarget(machine);
+    return HalideKernel(std::move(implementation));
+  });
+}

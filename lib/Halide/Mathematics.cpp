@@ -1,0 +1,82 @@
+//===- Mathematics.cpp - Functions that vectorise --------------------------===//
+
+#include "Mathematics.h"
+
+#include <initializer_list>
+#include <limits>
+
+using namespace Halide;
+
+namespace attn::lowering {
+
+/// c0 x^n + c1 x^(n-1) + … + cn, by Horner's rule.
+static Expr polynomial(Expr x, std::initializer_list<float> coefficients) {
+  Expr result;
+  for (float coefficient : coefficients)
+    result = result.defined() ? result * x + coefficient : Expr(coefficient);
+  return result;
+}
+
+/// 2^f for |f| ≤ 1/2: 1 + f·g(f), g the Chebyshev approximation of (2^f − 1)/f. Relative error 7.1e-8.
+static Expr exp2OfFraction(Expr f) {
+  return polynomial(f, {0.00015453163f, 0.0013390863f, 0.009618083f, 0.05550357f, 0.2402265f, 0.6931472f, 1.0f});
+}
+
+/// 2^n for integer-valued n in [−127, 128], made of exponent bits; −127 gives 0 and 128 infinity.
+static Expr powerOfTwo(Expr n) { return reinterpret<float>((cast<int32_t>(n) + 127) << 23); }
+
+Expr constant(Type type, double value) { return Internal::make_const(type, value); }
+
+Expr infinity(Type type) { return constant(type, std::numeric_limits<double>::infinity()); }
+
+Expr lowest(Type type) { return type.min(); }
+
+Expr exp2OfNonPositive(Expr x) {
+  if (x.type().bits() == 64)
+    return Halide::exp(x * constant(x.type(), 0.693147180559945309417));
+  // Written so that a NaN passes the comparison's second branch.
+  Expr bounded = select(x < -127.0f, -127.0f, x);
+  Expr whole = round(bounded);
+  return powerOfTwo(whole) * exp2OfFraction(bounded - whole);
+}
+
+/// 2^n · m in two steps, so that neither leaves the exponent's range before the product does.
+static Expr scaleByPowerOfTwo(Expr m, Expr n) {
+  Expr half = floor(n * 0.5f);
+  return m * powerOfTwo(half) * powerOfTwo(n - half);
+}
+
+Expr exp2(Expr x) {
+  if (x.type().bits() == 64)
+    return Halide::exp(x * constant(x.type(), 0.693147180559945309417));
+  Expr bounded = select(x < -160.0f, -160.0f, x > 130.0f, 130.0f, x);
+  Expr whole = round(bounded);
+  return scaleByPowerOfTwo(exp2OfFraction(bounded - whole), whole);
+}
+
+Expr exp(Expr x) {
+  if (x.type().bits() == 64)
+    return Halide::exp(x);
+  // x = n ln 2 + r with ln 2 in two parts, so that r is exact to the last bit.
+  Expr bounded = select(x < -110.0f, -110.0f, x > 90.0f, 90.0f, x);
+  Expr whole = round(bounded * 1.44269504088896341f);
+  Expr r = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
+  Expr power = polynomial(r, {0.0013926182f, 0.008363178f, 0.041666556f, 0.16666576f, 0.5f, 1.0f, 1.0f});
+  return scaleByPowerOfTwo(power, whole);
+}
+
+Expr tanh(Expr x) {
+  if (x.type().bits() == 64)
+    return Halide::tanh(x);
+  // Near 0 the quotient cancels; there x + x³ p(x²).
+  Expr square = x * x;
+  Expr small = x + x * square * polynomial(square, {-0.006045165f, 0.02096133f, -0.053843264f, 0.13332719f, -0.33333328f});
+  Expr magnitude = abs(x);
+  Expr large = 1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f);
+  return select(magnitude < 0.6f, small, x < 0.0f, -large, large);
+}
+
+Expr maximum(Expr a, Expr b) { return select(a > b || is_nan(a), a, b); }
+Expr minimum(Expr a, Expr b) { return select(a < b || is_nan(a), a, b); }
+
+} // namespace attn::lowering

@@ -1,0 +1,34 @@
+//===- Mathematics.h - Functions that vectorise -----------------*- C++ -*-===//
+//
+// Halide calls libm one lane at a time for some functions. These are written with
+// multiply-adds, comparisons and integer shifts only. Errors are in docs/numerics.md.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_MATHEMATICS_H
+#define ATTN_LIB_HALIDE_MATHEMATICS_H
+
+#include "Halide.h"
+
+namespace attn::lowering {
+
+/// 2^x for x ≤ 0 (f32): results below 2^-126.5 are 0, NaN stays NaN.
+Halide::Expr exp2OfNonPositive(Halide::Expr x);
+/// 2^x for all x (f32; f64 by libm).
+Halide::Expr exp2(Halide::Expr x);
+/// e^x for all x (f32; f64 by libm).
+Halide::Expr exp(Halide::Expr x);
+/// tanh x for all x (f32; f64 by libm).
+Halide::Expr tanh(Halide::Expr x);
+/// The larger (smaller) of two floats, NaN if either is.
+Halide::Expr maximum(Halide::Expr a, Halide::Expr b);
+Halide::Expr minimum(Halide::Expr a, Halide::Expr b);
+
+/// Constants of a float type.
+Halide::Expr constant(Halide::Type type, double value);
+Halide::Expr infinity(Halide::Type type);
+Halide::Expr lowest(Halide::Type type);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_MATHEMATICS_H

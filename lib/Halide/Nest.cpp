@@ -1,0 +1,253 @@
+//===- Nest.cpp - The formula of a stored tensor, as Funcs -----------------===//
+
+#include "Nest.h"
+#include "Mathematics.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::RVar;
+using Halide::Var;
+
+namespace attn::lowering {
+
+Expr combine(ReduceKind kind, Expr a, Expr b) {
+  bool isFloat = a.type().is_float();
+  switch (kind) {
+  case ReduceKind::Sum:
+    return a + b;
+  case ReduceKind::Max:
+    return isFloat ? maximum(a, b) : Halide::max(a, b);
+  case ReduceKind::Min:
+    return isFloat ? minimum(a, b) : Halide::min(a, b);
+  case ReduceKind::Softmax:
+  case ReduceKind::LogSumExp:
+    break;
+  }
+  llvm_unreachable("not a plain reduction");
+}
+
+Expr identity(ReduceKind kind, Halide::Type type) {
+  if (kind == ReduceKind::Sum)
+    return constant(type, 0);
+  if (type.is_float())
+    return kind == ReduceKind::Max ? -infinity(type) : infinity(type);
+  return kind == ReduceKind::Max ? type.min() : type.max();
+}
+
+Nest::Nest(KernelLowering &kernel, llvm::StringRef base, llvm::ArrayRef<std::string> indices)
+    : func(kernel.uniqueName(base)), kernel(kernel), name(base) {
+  for (const std::string &index : llvm::reverse(indices))
+    vars.push_back(Var(index));
+}
+
+int Nest::addStage(Stage stage) {
+  stages.push_back(std::move(stage));
+  return stages.size() - 1;
+}
+
+static bool contains(const std::vector<Var> &vars, const Var &var) {
+  return llvm::any_of(vars, [&](const Var &other) { return other.same_as(var); });
+}
+
+std::vector<Var> Nest::ordered(const std::vector<Var> &found, int consumer) {
+  std::vector<Var> result;
+  auto take = [&](const std::vector<Var> &order) {
+    for (const Var &var : order)
+      if (contains(found, var) && !contains(result, var))
+        result.push_back(var);
+  };
+  if (consumer >= 0)
+    take(stages[consumer].vars);
+  take(vars);
+  take(found);
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------===//
+
+/// Whether lanes should run along the last reduction index: some read is contiguous in it, and none along `lane`.
+static bool isContiguous(ReduceOp op, mlir::Value lane) {
+  bool nested = false, alongReduction = false, alongLane = false;
+  mlir::Value reduction = op.getBody().getArguments().back();
+  op.getBody().walk([&](mlir::Operation *inner) {
+    nested |= mlir::isa<ReduceOp>(inner);
+    auto read = mlir::dyn_cast<ReadOp>(inner);
+    if (!read || read.getSubscripts().empty())
+      return;
+    alongReduction |= read.getSubscripts().back() == reduction;
+    alongLane |= lane && read.getSubscripts().back() == lane;
+  });
+  return !nested && alongReduction && !alongLane;
+}
+
+Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
+  Environment environment;
+  environment.indices = inner.indices;
+  for (mlir::Region *region : op->getRegions().empty() ? llvm::SmallVector<mlir::Region *>() :
+       llvm::SmallVector<mlir::Region *>{&op.getBody(), &op.getWhere()})
+    if (!region->empty())
+      for (auto [argument, binding] : llvm::zip_equal(region->getArguments(), at))
+        environment.indices[argument] = binding;
+  StageLowering lowering(*this, environment, consumer);
+  Expr value = lowering.expression(yielded(op.getBody()));
+  if (!op.isConditional())
+    return value;
+  return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));
+}
+
+Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
+  // The Func's variables: those of the loops it stands in; a reduction loop around it becomes a variable of its own.
+  Environment inner;
+  std::vector<Var> found;
+  std::vector<std::pair<Var, Expr>> renamed;
+  Stage stage;
+  stage.consumer = consumer;
+  mlir::Value lane;
+  for (mlir::Value index : freeIndices(op.getResult())) {
+    const IndexBinding &binding = outer.indices.find(index)->second;
+    if (binding.loop) {
+      Var var(kernel.uniqueName("r"));
+      inner.indices[index] = {var, {var}, binding.padded, {}};
+      renamed.push_back({var, binding.expr});
+      found.push_back(var);
+      stage.loop = binding.loop;
+    } else {
+      inner.indices[index] = binding;
+      found.insert(found.end(), binding.vars.begin(), binding.vars.end());
+    }
+  }
+  std::vector<Var> stageVars = ordered(found, consumer);
+  for (auto &[index, binding] : inner.indices)
+    if (!stageVars.empty() && binding.vars.size() == 1 && binding.vars[0].same_as(stageVars[0]))
+      lane = index;
+
+  auto actual = [&](const Var &var) -> Expr {
+    for (auto &[from, to] : renamed)
+      if (from.same_as(var))
+        return to;
+    return var;
+  };
+  if (op.getKind() == ReduceKind::Softmax || op.getKind() == ReduceKind::LogSumExp) {
+    llvm::SmallVector<SizeAttr> sizes(op.getSizes().getAsRange<SizeAttr>());
+    RowSoftmax softmax =
+        addSoftmax(name + "_softmax", op.getBody(), op.isConditional() ? &op.getWhere() : nullptr, op.getSink(), sizes,
+                   inner);
+    for (Expr &row : softmax.rows)
+      row = actual(Var(row.as<Halide::Internal::Variable>()->name));
+    if (op.getKind() == ReduceKind::LogSumExp)
+      return softmax.logSumExp();
+    std::vector<Expr> keys;
+    StageLowering lowering(*this, outer, consumer);
+    for (auto [at, size] : llvm::zip_equal(op.getAt(), sizes))
+      keys.push_back(Halide::clamp(Halide::cast<int32_t>(lowering.expression(at)), 0,
+                                   Halide::max(lowerSize(kernel, size).expr, 1) - 1));
+    return softmax.weight(keys);
+  }
+
+  stage.kind = isContiguous(op, lane) ? Stage::Kind::Partial : Stage::Kind::Lanes;
+  stage.vars = stageVars;
+  std::string base = name + "_" + stringifyReduceKind(op.getKind()).str();
+  stage.func = Func(kernel.uniqueName(base));
+  Func func = stage.func;
+  if (stage.kind == Stage::Kind::Partial)
+    addPartial(op, inner, stageVars, std::move(stage));
+  else
+    addLanes(op, inner, stageVars, std::move(stage));
+  std::vector<Expr> call;
+  for (const Var &var : stageVars)
+    call.push_back(actual(var));
+  return func(call);
+}
+
+Expr Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
+  Func func = stage.func;
+  int self = addStage(std::move(stage));
+  Halide::Region ranges;
+  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
+    ranges.push_back({0, Halide::cast<int32_t>(lowerSize(kernel, size).expr)});
+  std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
+  RDom domain(ranges);
+  llvm::SmallVector<IndexBinding> at;
+  for (int dimension = domain.dimensions() - 1; dimension >= 0; --dimension)
+    at.push_back({domain[dimension], {}, false, domain[dimension]});
+  Expr value = reductionBody(op, inner, at, self);
+  std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
+  func(stageVars) = identity(op.getKind(), value.type());
+  func(arguments) = combine(op.getKind(), func(arguments), value);
+  return {};
+}
+
+/// combine of values[0], …, pairwise, so that the sum's depth is logarithmic.
+static Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
+  for (size_t width = values.size() / 2; width > 0; width /= 2)
+    for (size_t index = 0; index < width; ++index)
+      values[index] = combine(kind, values[index], values[index + width]);
+  return values[0];
+}
+
+Expr Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
+  int width = kernel.plan.lanes;
+  Func func = stage.func;
+  Func partial(kernel.uniqueName(func.name() + "_partial"));
+  stage.partial = partial;
+  int self = addStage(std::move(stage));
+  Var lane("lane");
+  llvm::SmallVector<Expr> sizes;
+  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
+    sizes.push_back(Halide::cast<int32_t>(lowerSize(kernel, size).expr));
+  Expr whole = sizes.back() / width;
+
+  // `last` turns the innermost reduction variable into the last index.
+  auto bindings = [&](RDom domain, auto last) {
+    llvm::SmallVector<IndexBinding> at;
+    for (int dimension = domain.dimensions() - 1; dimension > 0; --dimension)
+      at.push_back({domain[dimension], {}, false, domain[dimension]});
+    at.push_back({last(domain[0]), {}, false, {}});
+    return at;
+  };
+  auto ranges = [&](Expr innermost) {
+    Halide::Region region = {{0, innermost}};
+    for (Expr size : llvm::reverse(llvm::ArrayRef(sizes).drop_back()))
+      region.push_back({0, size});
+    return region;
+  };
+  RDom vectors(ranges(whole)), tail(ranges(sizes.back() % width));
+  Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return r * width + lane; }), self);
+  Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
+
+  std::vector<Var> partialVars = {lane};
+  partialVars.insert(partialVars.end(), stageVars.begin(), stageVars.end());
+  std::vector<Expr> partialArguments(partialVars.begin(), partialVars.end());
+  partial(partialVars) = identity(op.getKind(), value.type());
+  partial(partialArguments) = combine(op.getKind(), partial(partialArguments), value);
+
+  std::vector<Expr> lanesValues;
+  for (int index = 0; index < width; ++index) {
+    partialArguments[0] = index;
+    lanesValues.push_back(partial(partialArguments));
+  }
+  std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
+  func(stageVars) = combineTree(op.getKind(), lanesValues);
+  func(arguments) = combine(op.getKind(), func(arguments), rest);
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors
+//===----------------------------------------------------------------------===//
+
+void Nest::definePointwise(DefinitionOpInterface op) {
+  Environment environment;
+  size_t rank = vars.size();
+  for (size_t index = 0; index < rank; ++index)
+    environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
+  Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
+  func(vars) = Halide::cast(storageType(mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getElementType()), value);
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,126 @@
+//===- Nest.h - The loop nest of one stored tensor --------------*- C++ -*-===//
+//
+// A stored tensor is a Func; every reduction in its formula is a Func of its own, computed
+// inside the tensor's loops. Nest.cpp and RowSoftmax.cpp say what is computed,
+// NestSchedule.cpp how:
+//
+//   for rows of the tensor, in parallel:
+//     score, maximum, sum and weights of the row   (softmaxes: one row of keys, never more)
+//     for vectors along the last dimension:
+//       reductions of that vector
+//       the formula around them
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_NEST_H
+#define ATTN_LIB_HALIDE_NEST_H
+
+#include "KernelLowering.h"
+
+#include <optional>
+
+namespace attn::lowering {
+
+/// A Func inside a nest, with what its schedule needs to know.
+struct Stage {
+  enum class Kind {
+    Row,     ///< Values along keys, vectorised: scores, weights.
+    Rows,    ///< One value a row: maximum, sum.
+    Lanes,   ///< A reduction whose lanes are elements of its consumer.
+    Partial, ///< A reduction along a contiguous dimension: lanes are partial results, joined at the end.
+  };
+  Kind kind;
+  Halide::Func func;
+  std::vector<Halide::Var> vars;
+  int consumer = -1;                ///< The stage in whose loops this one is computed; −1: the nest's own Func.
+  std::optional<Halide::RVar> loop; ///< Inside this reduction loop of the consumer.
+  Halide::Func partial;             ///< Of a Partial stage: (lane, vars…) partial results.
+};
+
+/// Scores, maximum and sum of the rows of a softmax, in powers of two:
+/// weight(n) = 2^(score(n) − maximum) / sum. Masked scores are −inf; the maximum is at least the lowest finite
+/// float, so that a row with nothing left has sum 0.
+struct RowSoftmax {
+  Halide::Func score;              ///< (keys…, rows…): log2(e) · score
+  Halide::Func maximum;            ///< (rows…)
+  Halide::Func sum;                ///< (rows…): Σ 2^(score − maximum)
+  std::vector<Halide::Expr> rows;  ///< The rows, where the softmax is read.
+
+  Halide::Expr exponential(std::vector<Halide::Expr> keys) const;
+  Halide::Expr weight(std::vector<Halide::Expr> keys) const;
+  Halide::Expr logSumExp() const;
+};
+
+class Nest {
+public:
+  /// A nest for a tensor named `name` with these index names; nothing is defined yet.
+  Nest(KernelLowering &kernel, llvm::StringRef name, llvm::ArrayRef<std::string> indices);
+
+  /// Defines the Func; call one of these, once.
+  void definePointwise(DefinitionOpInterface op);
+  void defineWeight(SoftmaxOp op);
+  void defineLogSumExp(SoftmaxOp op);
+  void defineWeightedSum(WeightedSumOp op);
+
+  /// Stores the Func at root and schedules its stages.
+  void schedule();
+
+  Halide::Func func;
+  std::vector<Halide::Var> vars; ///< Arguments of `func`: the last index first.
+
+private:
+  friend class StageLowering;
+
+  /// A reduction nested in the formula: a Func over the index variables it depends on, called where it stands.
+  Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
+  Halide::Expr addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
+  Halide::Expr addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
+  /// The body of a reduction at these values of its index variables; the identity where its condition is false.
+  Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
+
+  /// The softmax of `score` over its last `keys.size()` index arguments.
+  RowSoftmax addSoftmax(llvm::StringRef name, mlir::Region &score, mlir::Region *mask, mlir::Value sink,
+                        llvm::ArrayRef<SizeAttr> keys, const Environment &rows);
+  /// The same for a graph op, where its rows are read at `rows`.
+  RowSoftmax addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows);
+
+  int addStage(Stage stage);
+  /// `found` in the order of the arguments of `consumer`, the rest after them.
+  std::vector<Halide::Var> ordered(const std::vector<Halide::Var> &found, int consumer);
+
+  void scheduleStage(Stage &stage);
+  Halide::LoopLevel level(const Stage &stage);
+
+  KernelLowering &kernel;
+  std::string name;
+  bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
+  std::vector<Stage> stages;
+  std::optional<Halide::Var> rowLoop, laneLoop;
+};
+
+/// Lowers a region in the loops of stage `consumer` of a nest.
+class StageLowering : public RegionLowering {
+public:
+  StageLowering(Nest &nest, Environment &environment, int consumer)
+      : RegionLowering(nest.kernel, environment), nest(nest), consumer(consumer) {}
+
+protected:
+  Halide::Expr reduce(ReduceOp op) override { return nest.addReduction(op, environment, consumer); }
+
+private:
+  Nest &nest;
+  int consumer;
+};
+
+/// How a reduction of this kind combines two values, and what it starts from.
+Halide::Expr combine(ReduceKind kind, Halide::Expr a, Halide::Expr b);
+Halide::Expr identity(ReduceKind kind, Halide::Type type);
+
+/// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
+ReadOp proportionalTo(mlir::Value value);
+/// All reads of softmax results that `value` is made of.
+llvm::SetVector<ReadOp> softmaxReads(mlir::Value value);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_NEST_H

@@ -1,0 +1,97 @@
+//===- NestSchedule.cpp - How the stages of a nest are computed ------------===//
+
+#include "Nest.h"
+
+using Halide::Func;
+using Halide::LoopLevel;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace attn::lowering {
+
+static bool dependsOn(const Stage &stage, const Var &var) {
+  return llvm::any_of(stage.vars, [&](const Var &other) { return other.same_as(var); });
+}
+
+/// The loop over vectors of a stage or nest; every Func has its own of this name.
+static Var vectorLoop() { return Var("vector"); }
+
+LoopLevel Nest::level(const Stage &stage) {
+  LoopLevel row = rowLoop ? LoopLevel(func, *rowLoop) : LoopLevel::root();
+  if (stage.vars.empty())
+    return LoopLevel::root();
+  if (stage.kind == Stage::Kind::Row || stage.kind == Stage::Kind::Rows)
+    return row;
+  if (stage.consumer < 0)
+    return laneLoop && dependsOn(stage, vars[0]) ? LoopLevel(func, *laneLoop) : row;
+  Stage &consumer = stages[stage.consumer];
+  if (stage.loop)
+    return LoopLevel(consumer.func, *stage.loop);
+  if (consumer.kind == Stage::Kind::Row)
+    return dependsOn(stage, consumer.vars[0]) ? LoopLevel(consumer.func, vectorLoop()) : row;
+  return level(consumer);
+}
+
+void Nest::scheduleStage(Stage &stage) {
+  int width = kernel.plan.lanes;
+  LoopLevel where = level(stage);
+  stage.func.compute_at(where);
+  switch (stage.kind) {
+  case Stage::Kind::Row: {
+    Var lane("lane");
+    stage.func.split(stage.vars[0], vectorLoop(), lane, width, TailStrategy::GuardWithIf).vectorize(lane);
+    break;
+  }
+  case Stage::Kind::Rows:
+    break;
+  case Stage::Kind::Lanes:
+    if (!stage.vars.empty()) {
+      std::vector<Halide::VarOrRVar> order;
+      Var lane("lane");
+      stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);
+      stage.func.update().split(stage.vars[0], stage.vars[0], lane, width, TailStrategy::GuardWithIf).vectorize(lane);
+      // Lanes innermost, then the reduction: the accumulators stay in registers.
+      order.push_back(lane);
+      for (const Halide::Internal::ReductionVariable &variable : stage.func.update().get_schedule().rvars())
+        order.push_back(Halide::RVar(variable.var));
+      for (const Var &var : stage.vars)
+        order.push_back(var);
+      stage.func.update().reorder(order);
+    }
+    break;
+  case Stage::Kind::Partial: {
+    Var lane("lane");
+    if (stage.vars.empty())
+      stage.partial.compute_root();
+    else
+      stage.partial.compute_at(stage.func, stage.vars[0]);
+    stage.partial.vectorize(lane).update().vectorize(lane);
+    break;
+  }
+  }
+}
+
+void Nest::schedule() {
+  int width = kernel.plan.lanes;
+  func.compute_root();
+  bool vectorise = lanes && !vars.empty();
+  std::vector<Var> rows(vars.begin() + (vectorise ? 1 : 0), vars.end());
+  if (vectorise) {
+    Var lane("lane");
+    laneLoop = vectorLoop();
+    func.split(vars[0], *laneLoop, lane, width, TailStrategy::GuardWithIf).vectorize(lane);
+  }
+  if (!rows.empty()) {
+    rowLoop = rows[0];
+    for (const Var &row : llvm::ArrayRef(rows).drop_front()) {
+      Var fused(rowLoop->name() + "_" + row.name());
+      func.fuse(*rowLoop, row, fused);
+      rowLoop = fused;
+    }
+    func.parallel(*rowLoop);
+  }
+  for (Stage &stage : stages)
+    scheduleStage(stage);
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,414 @@
+//===- Region.cpp - Region values as Halide expressions --------------------===//
+
+#include "Region.h"
+#include "KernelLowering.h"
+#include "Mathematics.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using Halide::cast;
+using Halide::Expr;
+using Halide::select;
+
+namespace attn::lowering {
+
+//===----------------------------------------------------------------------===//
+// Dependence
+//===----------------------------------------------------------------------===//
+
+static void collectIndices(mlir::Value value, llvm::SetVector<mlir::Value> &found, llvm::DenseSet<mlir::Value> &seen) {
+  if (!seen.insert(value).second)
+    return;
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op) {
+    if (value.getType().isSignlessInteger(64))
+      found.insert(value);
+    return;
+  }
+  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
+    return; // a whole tensor: read, not computed from indices
+  for (mlir::Value operand : op->getOperands())
+    collectIndices(operand, found, seen);
+  for (mlir::Region &region : op->getRegions())
+    for (mlir::Value index : freeIndices(region))
+      found.insert(index);
+}
+
+llvm::SetVector<mlir::Value> freeIndices(mlir::Value value) {
+  llvm::SetVector<mlir::Value> found;
+  llvm::DenseSet<mlir::Value> seen;
+  collectIndices(value, found, seen);
+  return found;
+}
+
+llvm::SetVector<mlir::Value> freeIndices(mlir::Region &region) {
+  llvm::SetVector<mlir::Value> found;
+  if (region.empty())
+    return found;
+  for (mlir::Value value : region.front().back().getOperands())
+    for (mlir::Value index : freeIndices(value))
+      if (index.getParentRegion() != &region)
+        found.insert(index);
+  return found;
+}
+
+mlir::Value yielded(mlir::Region &region, unsigned position) { return region.front().back().getOperand(position); }
+
+//===----------------------------------------------------------------------===//
+// Integers
+//===----------------------------------------------------------------------===//
+
+Scalar integer(Expr expr, IntegerRange range) {
+  Halide::Type type = Halide::Int(range.fits32() ? 32 : 64);
+  return {expr.type() == type ? expr : cast(type, expr), range};
+}
+
+/// A range from exact bounds; one that leaves 64 bits wraps, so nothing is known.
+static IntegerRange rangeOf(__int128 low, __int128 high) {
+  if (low < INT64_MIN || high > INT64_MAX)
+    return {};
+  return {static_cast<int64_t>(low), static_cast<int64_t>(high)};
+}
+
+static IntegerRange productRange(IntegerRange a, IntegerRange b) {
+  __int128 corners[] = {(__int128)a.low * b.low, (__int128)a.low * b.high, (__int128)a.high * b.low,
+                        (__int128)a.high * b.high};
+  return rangeOf(*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4));
+}
+
+/// `op(a, b)` computed in the width that operands and result need.
+template <typename Op>
+static Scalar combine(Scalar a, Scalar b, IntegerRange range, Op op) {
+  bool narrow = a.range.fits32() && b.range.fits32() && range.fits32();
+  Halide::Type type = Halide::Int(narrow ? 32 : 64);
+  return integer(op(cast(type, a.expr), cast(type, b.expr)), range);
+}
+
+static Scalar add(Scalar a, Scalar b) {
+  return combine(a, b, rangeOf((__int128)a.range.low + b.range.low, (__int128)a.range.high + b.range.high),
+                 [](Expr x, Expr y) { return x + y; });
+}
+
+static Scalar subtract(Scalar a, Scalar b) {
+  return combine(a, b, rangeOf((__int128)a.range.low - b.range.high, (__int128)a.range.high - b.range.low),
+                 [](Expr x, Expr y) { return x - y; });
+}
+
+static Scalar multiply(Scalar a, Scalar b) {
+  return combine(a, b, productRange(a.range, b.range), [](Expr x, Expr y) { return x * y; });
+}
+
+/// Halide divides with a remainder that is never negative and gives 0 for a divisor of 0: for divisors that are
+/// not negative that is floor division.
+static Scalar floorDivide(Scalar a, Scalar b) {
+  int64_t largest = std::max(a.range.high == INT64_MIN ? 0 : std::abs(std::max(a.range.low, -INT64_MAX)),
+                             std::abs(std::max(a.range.high, -INT64_MAX)));
+  IntegerRange range = {-largest, largest};
+  if (a.range.low >= 0 && b.range.low >= 0)
+    range.low = 0;
+  bool negative = b.range.low < 0;
+  return combine(a, b, range, [&](Expr x, Expr y) { return negative ? select(y < 0, (-x) / (-y), x / y) : x / y; });
+}
+
+static Scalar floorModulo(Scalar a, Scalar b) {
+  if (b.range.low < 0) {
+    Scalar quotient = floorDivide(a, b);
+    Expr remainder = cast<int64_t>(a.expr) - cast<int64_t>(quotient.expr) * cast<int64_t>(b.expr);
+    return integer(select(b.expr == 0, cast<int64_t>(0), remainder), b.range);
+  }
+  IntegerRange range = {0, b.range.high == 0 ? 0 : b.range.high - 1};
+  return combine(a, b, range, [](Expr x, Expr y) { return x % y; });
+}
+
+Scalar lowerSize(KernelLowering &kernel, SizeAttr size) {
+  switch (size.getKind()) {
+  case SizeKind::Constant:
+    return integer(Halide::Internal::make_const(Halide::Int(64), size.getValue()), {size.getValue(), size.getValue()});
+  case SizeKind::Name:
+    return integer(kernel.size(size.getName()), {0, longestDimension});
+  case SizeKind::Add:
+    return add(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
+  case SizeKind::Sub:
+    return subtract(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
+  case SizeKind::Mul:
+    return multiply(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
+  case SizeKind::FloorDiv:
+    return floorDivide(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
+  case SizeKind::Mod:
+    return floorModulo(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
+  }
+  llvm_unreachable("unknown size kind");
+}
+
+Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
+  auto operand = [&](unsigned index) { return lower(op->getOperand(index)); };
+  llvm::APInt constant;
+  if (mlir::matchPattern(op->getResult(0), mlir::m_ConstantInt(&constant))) {
+    int64_t value = constant.getSExtValue();
+    return integer(Halide::Internal::make_const(Halide::Int(64), value), {value, value});
+  }
+  if (auto size = mlir::dyn_cast<SizeOp>(op))
+    return lowerSize(kernel, size.getSize());
+  if (mlir::isa<mlir::arith::AddIOp>(op))
+    return add(operand(0), operand(1));
+  if (mlir::isa<mlir::arith::SubIOp>(op))
+    return subtract(operand(0), operand(1));
+  if (mlir::isa<mlir::arith::MulIOp>(op))
+    return multiply(operand(0), operand(1));
+  if (mlir::isa<FloorDivOp>(op))
+    return floorDivide(operand(0), operand(1));
+  if (mlir::isa<ModOp>(op))
+    return floorModulo(operand(0), operand(1));
+  if (mlir::isa<mlir::arith::MaxSIOp, mlir::arith::MinSIOp>(op)) {
+    bool largest = mlir::isa<mlir::arith::MaxSIOp>(op);
+    Scalar a = operand(0), b = operand(1);
+    auto pick = [&](int64_t x, int64_t y) { return largest ? std::max(x, y) : std::min(x, y); };
+    IntegerRange range = {pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
+    return combine(a, b, range, [&](Expr x, Expr y) { return largest ? Halide::max(x, y) : Halide::min(x, y); });
+  }
+  if (auto choice = mlir::dyn_cast<mlir::arith::SelectOp>(op)) {
+    Scalar a = lower(choice.getTrueValue()), b = lower(choice.getFalseValue());
+    IntegerRange range = {std::min(a.range.low, b.range.low), std::max(a.range.high, b.range.high)};
+    Expr condition = expression(choice.getCondition());
+    return combine(a, b, range, [&](Expr x, Expr y) { return select(condition, x, y); });
+  }
+  if (mlir::isa<mlir::arith::FPToSIOp>(op))
+    return {cast<int64_t>(operand(0).expr), {}};
+  if (mlir::isa<mlir::arith::ExtUIOp>(op))
+    return integer(select(operand(0).expr, 1, 0), {0, 1});
+  if (auto narrow = mlir::dyn_cast<mlir::arith::TruncIOp>(op)) {
+    unsigned bits = narrow.getType().getIntOrFloatBitWidth();
+    IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
+    return integer(cast(Halide::Int(bits), operand(0).expr), range);
+  }
+  if (mlir::isa<mlir::arith::ExtSIOp>(op))
+    return operand(0);
+  if (mlir::isa<mlir::math::AbsIOp>(op)) {
+    Scalar a = operand(0);
+    return {select(cast<int64_t>(a.expr) < 0, -cast<int64_t>(a.expr), cast<int64_t>(a.expr)), {}};
+  }
+  throw Unsupported("operation '" + op->getName().getStringRef().str() + "' on integers is not supported yet");
+}
+
+//===----------------------------------------------------------------------===//
+// Booleans and floats
+//===----------------------------------------------------------------------===//
+
+static Expr compare(mlir::arith::CmpIPredicate predicate, Expr a, Expr b) {
+  using mlir::arith::CmpIPredicate;
+  Halide::Type type = a.type().bits() == 64 ? a.type() : b.type();
+  a = cast(type, a), b = cast(type, b);
+  switch (predicate) {
+  case CmpIPredicate::eq:
+    return a == b;
+  case CmpIPredicate::ne:
+    return a != b;
+  case CmpIPredicate::slt:
+    return a < b;
+  case CmpIPredicate::sle:
+    return a <= b;
+  case CmpIPredicate::sgt:
+    return a > b;
+  case CmpIPredicate::sge:
+    return a >= b;
+  default:
+    throw Unsupported("unsigned comparisons are not supported yet");
+  }
+}
+
+static Expr compare(mlir::arith::CmpFPredicate predicate, Expr a, Expr b) {
+  using mlir::arith::CmpFPredicate;
+  Expr ordered = !Halide::is_nan(a) && !Halide::is_nan(b);
+  switch (predicate) {
+  case CmpFPredicate::OEQ:
+    return a == b;
+  case CmpFPredicate::UNE:
+    return a != b;
+  case CmpFPredicate::OLT:
+    return a < b;
+  case CmpFPredicate::OLE:
+    return a <= b;
+  case CmpFPredicate::OGT:
+    return a > b;
+  case CmpFPredicate::OGE:
+    return a >= b;
+  case CmpFPredicate::ONE:
+    return a < b || a > b;
+  case CmpFPredicate::UEQ:
+    return !ordered || a == b;
+  case CmpFPredicate::ULT:
+    return !ordered || a < b;
+  case CmpFPredicate::ULE:
+    return !ordered || a <= b;
+  case CmpFPredicate::UGT:
+    return !ordered || a > b;
+  case CmpFPredicate::UGE:
+    return !ordered || a >= b;
+  case CmpFPredicate::ORD:
+    return ordered;
+  case CmpFPredicate::UNO:
+    return !ordered;
+  case CmpFPredicate::AlwaysTrue:
+    return Halide::Internal::const_true();
+  case CmpFPredicate::AlwaysFalse:
+    return Halide::Internal::const_false();
+  }
+  llvm_unreachable("unknown predicate");
+}
+
+Expr RegionLowering::lowerFloat(mlir::Operation *op) {
+  auto operand = [&](unsigned index) { return expression(op->getOperand(index)); };
+  using namespace mlir;
+  mlir::Type result = op->getResult(0).getType();
+  return llvm::TypeSwitch<Operation *, Expr>(op)
+      .Case([&](arith::ConstantOp constantOp) -> Expr {
+        if (auto value = dyn_cast<FloatAttr>(constantOp.getValue()))
+          return constant(computeType(result), value.getValueAsDouble());
+        return dyn_cast<IntegerAttr>(constantOp.getValue()).getValue().isZero() ? Halide::Internal::const_false()
+                                                                                : Halide::Internal::const_true();
+      })
+      .Case([&](arith::AddFOp) { return operand(0) + operand(1); })
+      .Case([&](arith::SubFOp) { return operand(0) - operand(1); })
+      .Case([&](arith::MulFOp) { return operand(0) * operand(1); })
+      .Case([&](arith::DivFOp division) {
+        // A divisor that no index changes is inverted once.
+        if (freeIndices(division.getRhs()).empty())
+          return operand(0) * (constant(computeType(result), 1.0) / operand(1));
+        return operand(0) / operand(1);
+      })
+      .Case([&](arith::NegFOp) { return -operand(0); })
+      .Case([&](arith::MaximumFOp) { return maximum(operand(0), operand(1)); })
+      .Case([&](arith::MinimumFOp) { return minimum(operand(0), operand(1)); })
+      .Case([&](arith::SelectOp) { return select(operand(0), operand(1), operand(2)); })
+      .Case([&](arith::SIToFPOp) { return cast(computeType(result), operand(0)); })
+      .Case([&](arith::UIToFPOp) {
+        return select(operand(0), constant(computeType(result), 1.0), constant(computeType(result), 0.0));
+      })
+      .Case([&](arith::ExtFOp) { return cast(computeType(result), operand(0)); })
+      .Case([&](arith::CmpIOp comparison) { return compare(comparison.getPredicate(), operand(0), operand(1)); })
+      .Case([&](arith::CmpFOp comparison) { return compare(comparison.getPredicate(), operand(0), operand(1)); })
+      .Case([&](arith::AndIOp) { return operand(0) && operand(1); })
+      .Case([&](arith::OrIOp) { return operand(0) || operand(1); })
+      .Case([&](arith::XOrIOp) { return operand(0) != operand(1); })
+      .Case([&](math::ExpOp) { return lowering::exp(operand(0)); })
+      .Case([&](math::Exp2Op) { return lowering::exp2(operand(0)); })
+      .Case([&](math::LogOp) { return Halide::log(operand(0)); })
+      .Case([&](math::Log2Op) {
+        return Halide::log(operand(0)) * constant(computeType(result), 1.44269504088896340736);
+      })
+      .Case([&](math::SqrtOp) { return Halide::sqrt(operand(0)); })
+      .Case([&](math::RsqrtOp) { return constant(computeType(result), 1.0) / Halide::sqrt(operand(0)); })
+      .Case([&](math::SinOp) { return Halide::sin(operand(0)); })
+      .Case([&](math::CosOp) { return Halide::cos(operand(0)); })
+      .Case([&](math::TanhOp) { return lowering::tanh(operand(0)); })
+      .Case([&](math::ErfOp) { return Halide::erf(operand(0)); })
+      .Case([&](math::AbsFOp) { return Halide::abs(operand(0)); })
+      .Case([&](math::FloorOp) { return Halide::floor(operand(0)); })
+      .Case([&](math::RoundEvenOp) { return Halide::round(operand(0)); })
+      .Case([&](math::PowFOp) { return Halide::pow(operand(0), operand(1)); })
+      .Case([&](DropoutOp) -> Expr { throw Unsupported("dropout is not supported yet"); })
+      .Case([&](arith::TruncFOp) -> Expr { throw Unsupported("rounding to a narrower float is not supported yet"); })
+      .Default([&](Operation *) -> Expr {
+        throw Unsupported("operation '" + op->getName().getStringRef().str() + "' is not supported yet");
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Reads
+//===----------------------------------------------------------------------===//
+
+/// `value` in 32-bit arithmetic throughout, if it is made of indices, sizes and constants only: a subscript that stays
+/// inside its dimension does so modulo 2^32, whatever its parts do. Undefined where data is involved.
+static Expr lowerModulo32(KernelLowering &kernel, Environment &environment, mlir::Value value) {
+  auto found = environment.indices.find(value);
+  if (found != environment.indices.end())
+    return found->second.expr;
+  mlir::Operation *op = value.getDefiningOp();
+  llvm::APInt constantValue;
+  if (!op)
+    return {};
+  if (mlir::matchPattern(value, mlir::m_ConstantInt(&constantValue)))
+    return static_cast<int32_t>(constantValue.getSExtValue());
+  if (auto size = mlir::dyn_cast<SizeOp>(op))
+    return cast<int32_t>(lowerSize(kernel, size.getSize()).expr);
+  if (!mlir::isa<mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp>(op))
+    return {};
+  Expr a = lowerModulo32(kernel, environment, op->getOperand(0));
+  Expr b = lowerModulo32(kernel, environment, op->getOperand(1));
+  if (!a.defined() || !b.defined())
+    return {};
+  return mlir::isa<mlir::arith::AddIOp>(op) ? a + b : mlir::isa<mlir::arith::SubIOp>(op) ? a - b : a * b;
+}
+
+Expr RegionLowering::subscript(mlir::Value value, SizeAttr size) {
+  Expr top = Halide::max(lowerSize(kernel, size).expr, 1) - 1;
+  auto found = environment.indices.find(value);
+  if (found != environment.indices.end()) {
+    // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or
+    // give a part of the dimension).
+    return found->second.padded ? Halide::min(found->second.expr, top) : found->second.expr;
+  }
+  Scalar index = lower(value);
+  if (index.expr.type().bits() == 32)
+    return Halide::clamp(index.expr, 0, top);
+  if (Expr narrow = lowerModulo32(kernel, environment, value); narrow.defined())
+    return Halide::clamp(narrow, 0, top);
+  Expr wide = Halide::clamp(index.expr, cast<int64_t>(0), cast<int64_t>(top));
+  return Halide::clamp(cast<int32_t>(wide), 0, top); // the second one tells Halide the bounds
+}
+
+Scalar RegionLowering::read(ReadOp op) {
+  AttnTensorType type = op.getTensor().getType();
+  std::vector<Expr> subscripts;
+  for (auto [value, size] : llvm::zip_equal(op.getSubscripts(), type.getShape()))
+    subscripts.push_back(subscript(value, size));
+  Expr element = kernel.element(op.getTensor(), subscripts);
+  if (op.getType().isSignlessInteger(1))
+    return {element.type().is_bool() ? element : element != 0, {}};
+  if (!op.getType().isSignlessInteger(64))
+    return {cast(computeType(op.getType()), element), {}};
+  IntegerRange range;
+  if (element.type().bits() <= 32)
+    range = {element.type().is_uint() ? 0 : -(int64_t(1) << (element.type().bits() - 1)),
+             (int64_t(1) << (element.type().bits() - (element.type().is_uint() ? 0 : 1))) - 1};
+  return integer(element, range);
+}
+
+//===----------------------------------------------------------------------===//
+// Dispatch
+//===----------------------------------------------------------------------===//
+
+Scalar RegionLowering::lowerOperation(mlir::Operation *op) {
+  if (auto readOp = mlir::dyn_cast<ReadOp>(op))
+    return read(readOp);
+  if (auto reduceOp = mlir::dyn_cast<ReduceOp>(op))
+    return {reduce(reduceOp), {}};
+  mlir::Type type = op->getResult(0).getType();
+  if (type.isInteger() && !type.isSignlessInteger(1))
+    return lowerInteger(op);
+  return {lowerFloat(op), {}};
+}
+
+Scalar RegionLowering::lower(mlir::Value value) {
+  auto known = environment.values.find(value);
+  if (known != environment.values.end())
+    return known->second;
+  auto index = environment.indices.find(value);
+  if (index != environment.indices.end())
+    return {index->second.expr, {0, longestDimension}};
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op)
+    throw std::logic_error("an index variable is not bound in this stage");
+  Scalar result;
+  if (Expr elsewhere = stored(value); elsewhere.defined())
+    result = {elsewhere, {}};
+  else
+    result = lowerOperation(op);
+  environment.values[value] = result;
+  return result;
+}
+
+} // namespace attn::lowering

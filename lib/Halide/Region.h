@@ -1,0 +1,106 @@
+//===- Region.h - Region values as Halide expressions -----------*- C++ -*-===//
+//
+// A region of an attn op becomes one Halide expression. Integers are i64 in the dialect; they
+// become 32-bit expressions (which Halide's bounds inference and vector units want) wherever
+// their range proves that no bit is lost, and 64-bit ones elsewhere.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_REGION_H
+#define ATTN_LIB_HALIDE_REGION_H
+
+#include "attn/IR/Attn.h"
+
+#include "Halide.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SetVector.h"
+
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+namespace attn::lowering {
+
+/// Something the lowering does not do yet. Caught at the folder's boundary.
+class Unsupported : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// No dimension is longer: sums of two indices fit in 32 bits.
+inline constexpr int64_t longestDimension = int64_t(1) << 30;
+
+/// The values an integer may take.
+struct IntegerRange {
+  int64_t low = INT64_MIN, high = INT64_MAX;
+  bool fits32() const { return low >= INT32_MIN && high <= INT32_MAX; }
+};
+
+/// A region value. `range` is that of an integer; its expression is Int(32) if the range fits, else Int(64).
+struct Scalar {
+  Halide::Expr expr;
+  IntegerRange range;
+};
+
+/// What an index variable stands for in one stage of the pipeline.
+struct IndexBinding {
+  Halide::Expr expr;             ///< Int(32)
+  std::vector<Halide::Var> vars; ///< The pure variables in `expr`.
+  bool padded = false;           ///< The loop may run past the size: reads clamp.
+  std::optional<Halide::RVar> loop; ///< The reduction variable that `expr` is, if it is one.
+};
+
+/// Index variables and the values computed from them so far, within one stage.
+struct Environment {
+  llvm::DenseMap<mlir::Value, IndexBinding> indices;
+  llvm::DenseMap<mlir::Value, Scalar> values;
+
+  void bind(mlir::Value index, Halide::Var var) { indices[index] = {var, {var}, false, {}}; }
+  /// From here on `value` is `expr`, whatever defines it.
+  void replace(mlir::Value value, Halide::Expr expr) { values[value] = {expr, {}}; }
+};
+
+/// The index variables bound outside `value` that it depends on, through nested regions.
+llvm::SetVector<mlir::Value> freeIndices(mlir::Value value);
+/// Those that the value yielded by `region` depends on, beyond the region's own.
+llvm::SetVector<mlir::Value> freeIndices(mlir::Region &region);
+
+/// Operand `position` of the yield that ends `region`.
+mlir::Value yielded(mlir::Region &region, unsigned position = 0);
+
+class KernelLowering;
+
+/// Lowers the values of one stage. Reductions nested in a region go to `reduce`, which the stage provides.
+class RegionLowering {
+public:
+  RegionLowering(KernelLowering &kernel, Environment &environment) : kernel(kernel), environment(environment) {}
+  virtual ~RegionLowering() = default;
+
+  Scalar lower(mlir::Value value);
+  Halide::Expr expression(mlir::Value value) { return lower(value).expr; }
+
+protected:
+  /// The value of a nested reduction.
+  virtual Halide::Expr reduce(ReduceOp op) = 0;
+  /// Called first for every value that an operation defines: a stage that keeps a value elsewhere returns it.
+  virtual Halide::Expr stored(mlir::Value) { return {}; }
+
+  KernelLowering &kernel;
+  Environment &environment;
+
+private:
+  Scalar lowerOperation(mlir::Operation *op);
+  Scalar lowerInteger(mlir::Operation *op);
+  Halide::Expr lowerFloat(mlir::Operation *op);
+  Halide::Expr subscript(mlir::Value value, SizeAttr size);
+  Scalar read(ReadOp op);
+};
+
+/// An integer expression of `range`: 32 bits wide where that is enough.
+Scalar integer(Halide::Expr expr, IntegerRange range);
+/// A size as an expression, with its range.
+Scalar lowerSize(KernelLowering &kernel, SizeAttr size);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_REGION_H

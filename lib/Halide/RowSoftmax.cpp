@@ -1,0 +1,300 @@
+//===- RowSoftmax.cpp - Softmaxes and weighted sums, row by row ------------===//
+//
+// The general form of an attention: scores of one row over all its keys, their maximum and
+// sum, then what is made of them. Memory: one row of keys a thread. Any score, any mask, any
+// use of the weights; the tiled form (Tile.h) is faster for the common ones.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Mathematics.h"
+#include "Nest.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::Var;
+
+namespace attn::lowering {
+
+static std::vector<Expr> concat(std::vector<Expr> first, const std::vector<Expr> &second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+Expr RowSoftmax::exponential(std::vector<Expr> keys) const {
+  return exp2OfNonPositive(score(concat(std::move(keys), rows)) - maximum(rows));
+}
+
+Expr RowSoftmax::weight(std::vector<Expr> keys) const {
+  Expr value = exponential(std::move(keys)), total = sum(rows);
+  return Halide::select(total == 0.0f, constant(value.type(), 0), value / total);
+}
+
+Expr RowSoftmax::logSumExp() const {
+  Expr total = sum(rows), largest = maximum(rows);
+  Halide::Type type = total.type();
+  Expr value = largest * constant(type, 0.693147180559945309417) + Halide::log(total);
+  return Halide::select(total == 0.0f, -infinity(type), value);
+}
+
+RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mlir::Region *mask, mlir::Value sink,
+                            llvm::ArrayRef<SizeAttr> sizes, const Environment &rows) {
+  // The rows are the variables that score, mask and sink depend on, but for the keys.
+  llvm::SetVector<mlir::Value> indices = freeIndices(scoreRegion);
+  if (mask)
+    for (mlir::Value index : freeIndices(*mask))
+      indices.insert(index);
+  if (sink)
+    for (mlir::Value index : freeIndices(sink))
+      indices.insert(index);
+  // A graph op's rows are arguments of the region itself: all but the last ones, the keys.
+  for (mlir::BlockArgument argument : scoreRegion.getArguments().drop_back(sizes.size()))
+    indices.insert(argument);
+  std::vector<Var> found;
+  for (mlir::Value index : indices) {
+    const IndexBinding &binding = rows.indices.find(index)->second;
+    found.insert(found.end(), binding.vars.begin(), binding.vars.end());
+  }
+  std::vector<Var> rowVars = ordered(found, -1);
+
+  RowSoftmax softmax;
+  softmax.rows.assign(rowVars.begin(), rowVars.end());
+  std::vector<Var> keys, arguments;
+  for (size_t position = 0; position < sizes.size(); ++position)
+    keys.push_back(Var(kernel.uniqueName("key")));
+  arguments = keys;
+  arguments.insert(arguments.end(), rowVars.begin(), rowVars.end());
+
+  Stage stage;
+  stage.kind = Stage::Kind::Row;
+  stage.vars = arguments;
+  stage.func = softmax.score = Func(kernel.uniqueName(base.str() + "_score"));
+  int self = addStage(stage);
+
+  Environment environment;
+  environment.indices = rows.indices;
+  for (mlir::Region *region : {&scoreRegion, mask})
+    if (region)
+      for (size_t position = 0; position < sizes.size(); ++position)
+        environment.bind(region->getArguments().take_back(sizes.size())[position], keys[position]);
+  // In graph ops the mask's rows are arguments of its own.
+  if (mask)
+    for (auto [own, theirs] : llvm::zip(mask->getArguments().drop_back(sizes.size()),
+                                        scoreRegion.getArguments().drop_back(sizes.size())))
+      environment.indices[own] = environment.indices[theirs];
+  StageLowering lowering(*this, environment, self);
+  Expr value = lowering.expression(yielded(scoreRegion));
+  Halide::Type type = value.type();
+  Expr log2e = constant(type, 1.44269504088896340736);
+  value = value * log2e;
+  if (mask)
+    value = Halide::select(lowering.expression(yielded(*mask)), value, -infinity(type));
+  softmax.score(arguments) = value;
+
+  Halide::Region ranges;
+  for (SizeAttr size : sizes)
+    ranges.push_back({0, Halide::cast<int32_t>(lowerSize(kernel, size).expr)});
+  RDom domain(ranges);
+  std::vector<Expr> over;
+  for (int dimension = 0; dimension < domain.dimensions(); ++dimension)
+    over.push_back(domain[dimension]);
+  over.insert(over.end(), softmax.rows.begin(), softmax.rows.end());
+
+  Expr sinkValue = sink ? lowering.expression(sink) * log2e : Expr();
+  softmax.maximum = Func(kernel.uniqueName(base.str() + "_maximum"));
+  softmax.sum = Func(kernel.uniqueName(base.str() + "_sum"));
+  Expr start = lowest(type);
+  softmax.maximum(rowVars) = sink ? Halide::select(sinkValue > start, sinkValue, start) : start;
+  Expr largest = softmax.maximum(softmax.rows), candidate = softmax.score(over);
+  softmax.maximum(softmax.rows) = Halide::select(candidate > largest, candidate, largest);
+  softmax.sum(rowVars) = sink ? exp2OfNonPositive(sinkValue - softmax.maximum(softmax.rows)) : constant(type, 0);
+  softmax.sum(softmax.rows) += exp2OfNonPositive(softmax.score(over) - softmax.maximum(softmax.rows));
+  for (const Func &func : {softmax.maximum, softmax.sum}) {
+    Stage rowStage;
+    rowStage.kind = Stage::Kind::Rows;
+    rowStage.func = func;
+    rowStage.vars = rowVars;
+    addStage(rowStage);
+  }
+  return softmax;
+}
+
+/// The region that defines the elements of `tensor`.
+static mlir::Region &definition(mlir::Value tensor) {
+  return mlir::cast<DefinitionOpInterface>(tensor.getDefiningOp()).getBody();
+}
+
+/// One element of a tensor, where lowering needs a value to start from: the sink's formula at the rows.
+RowSoftmax Nest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) {
+  mlir::Region &score = definition(op.getScore());
+  mlir::Region *mask = op.getMask() ? &definition(op.getMask()) : nullptr;
+  Environment environment;
+  for (auto [argument, binding] : llvm::zip_equal(score.getArguments().drop_back(), rows))
+    environment.indices[argument] = binding;
+  mlir::Value sink;
+  if (op.getSink()) {
+    mlir::Region &region = definition(op.getSink());
+    for (auto [argument, binding] : llvm::zip_equal(region.getArguments(), rows))
+      environment.indices[argument] = binding;
+    sink = yielded(region);
+  }
+  std::string base = !op.getName().empty() ? op.getName().str() : name;
+  SizeAttr key = op.getScore().getType().getShape().back();
+  return addSoftmax(base, score, mask, sink, key, environment);
+}
+
+void Nest::defineWeight(SoftmaxOp op) {
+  llvm::SmallVector<IndexBinding> rows;
+  for (const Var &var : llvm::reverse(llvm::ArrayRef(vars).drop_front()))
+    rows.push_back({var, {var}, false, {}});
+  RowSoftmax softmax = addSoftmax(op, rows);
+  func(vars) = softmax.weight({vars[0]});
+}
+
+void Nest::defineLogSumExp(SoftmaxOp op) {
+  llvm::SmallVector<IndexBinding> rows;
+  for (const Var &var : llvm::reverse(vars))
+    rows.push_back({var, {var}, false, {}});
+  lanes = false;
+  RowSoftmax softmax = addSoftmax(op, rows);
+  func(vars) = softmax.logSumExp();
+}
+
+//===----------------------------------------------------------------------===//
+// Weighted sums
+//===----------------------------------------------------------------------===//
+
+static void collectReads(mlir::Value value, llvm::SetVector<ReadOp> &reads) {
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op)
+    return;
+  if (auto read = mlir::dyn_cast<ReadOp>(op))
+    if (read.getTensor().getDefiningOp<SoftmaxOp>())
+      reads.insert(read);
+  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
+    return;
+  for (mlir::Value operand : op->getOperands())
+    collectReads(operand, reads);
+}
+
+llvm::SetVector<ReadOp> softmaxReads(mlir::Value value) {
+  llvm::SetVector<ReadOp> reads;
+  collectReads(value, reads);
+  return reads;
+}
+
+/// Whether `value` is `read` times something that does not involve it.
+static bool isProportional(mlir::Value value, ReadOp read) {
+  using namespace mlir::arith;
+  if (value == read.getResult())
+    return true;
+  mlir::Operation *op = value.getDefiningOp();
+  auto involves = [&](mlir::Value operand) { return softmaxReads(operand).contains(read); };
+  if (auto product = mlir::dyn_cast_or_null<MulFOp>(op)) {
+    mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
+    return (isProportional(lhs, read) && !involves(rhs)) || (isProportional(rhs, read) && !involves(lhs));
+  }
+  if (auto quotient = mlir::dyn_cast_or_null<DivFOp>(op))
+    return isProportional(quotient.getLhs(), read) && !involves(quotient.getRhs());
+  if (auto negation = mlir::dyn_cast_or_null<NegFOp>(op))
+    return isProportional(negation.getOperand(), read);
+  return false;
+}
+
+ReadOp proportionalTo(mlir::Value value) {
+  llvm::SetVector<ReadOp> reads = softmaxReads(value);
+  if (reads.size() != 1 || !isProportional(value, reads.front()))
+    return {};
+  auto softmax = reads.front().getTensor().getDefiningOp<SoftmaxOp>();
+  return reads.front().getTensor() == softmax.getWeight() ? reads.front() : ReadOp();
+}
+
+void Nest::defineWeightedSum(WeightedSumOp op) {
+  mlir::Region &body = op.getBody();
+  size_t rank = vars.size();
+  mlir::Value weightFactor = yielded(body, 0), valueFactor = yielded(body, 1);
+  SizeAttr keySize = op.getKeySize();
+  Var key(kernel.uniqueName("key"));
+  auto bindIndices = [&](mlir::Region &region, Environment &environment, IndexBinding keyBinding) {
+    for (size_t index = 0; index < rank; ++index)
+      environment.bind(region.getArgument(index), vars[rank - 1 - index]);
+    environment.indices[region.getArguments().back()] = keyBinding;
+  };
+
+  // The weights of one row, not yet divided by their sum where they are proportional to one softmax.
+  Environment environment;
+  bindIndices(body, environment, {key, {key}, false, {}});
+  Stage stage;
+  stage.kind = Stage::Kind::Row;
+  stage.func = Func(kernel.uniqueName(name + "_weights"));
+  llvm::SetVector<mlir::Value> weightIndices = freeIndices(weightFactor);
+  weightIndices.insert(body.getArguments().back());
+  std::vector<Var> found;
+  for (mlir::Value index : weightIndices)
+    found.push_back(environment.indices[index].vars[0]);
+  stage.vars = {key};
+  for (const Var &var : ordered(found, -1))
+    if (!var.same_as(key))
+      stage.vars.push_back(var);
+  Func weights = stage.func;
+  std::vector<Var> weightVars = stage.vars;
+  int self = addStage(stage);
+
+  ReadOp single = proportionalTo(weightFactor);
+  RowSoftmax softmax;
+  StageLowering lowering(*this, environment, self);
+  for (ReadOp read : softmaxReads(weightFactor)) {
+    auto producer = read.getTensor().getDefiningOp<SoftmaxOp>();
+    bool isWeight = read.getTensor() == producer.getWeight();
+    llvm::SmallVector<IndexBinding> rows;
+    for (mlir::Value subscript : isWeight ? read.getSubscripts().drop_back() : read.getSubscripts()) {
+      IndexBinding binding{Halide::cast<int32_t>(lowering.expression(subscript)), {}, true, {}};
+      for (mlir::Value index : freeIndices(subscript))
+        binding.vars.push_back(environment.indices[index].vars[0]);
+      rows.push_back(binding);
+    }
+    softmax = addSoftmax(producer, rows);
+    if (!isWeight) {
+      environment.replace(read.getResult(), softmax.logSumExp());
+      continue;
+    }
+    Expr at = Halide::clamp(Halide::cast<int32_t>(lowering.expression(read.getSubscripts().back())), 0,
+                            Halide::max(lowerSize(kernel, producer.getScore().getType().getShape().back()).expr, 1) - 1);
+    environment.replace(read.getResult(), read == single ? softmax.exponential({at}) : softmax.weight({at}));
+  }
+  weights(weightVars) = lowering.expression(weightFactor);
+
+  // Σ over keys, lanes along the value index.
+  Stage sumStage;
+  sumStage.kind = Stage::Kind::Lanes;
+  sumStage.func = Func(kernel.uniqueName(name + "_sum"));
+  sumStage.vars = vars;
+  Func sum = sumStage.func;
+  int sumSelf = addStage(sumStage);
+  RDom domain(0, Halide::cast<int32_t>(lowerSize(kernel, keySize).expr));
+  IndexBinding keyLoop{domain.x, {}, false, domain.x};
+  Environment inside;
+  bindIndices(body, inside, keyLoop);
+  std::vector<Expr> weightAt = {domain.x};
+  weightAt.insert(weightAt.end(), weightVars.begin() + 1, weightVars.end());
+  Expr term = weights(weightAt) * StageLowering(*this, inside, sumSelf).expression(valueFactor);
+  if (!op.getWhere().empty()) {
+    bindIndices(op.getWhere(), inside, keyLoop);
+    Expr condition = StageLowering(*this, inside, sumSelf).expression(yielded(op.getWhere()));
+    term = Halide::select(condition, term, constant(term.type(), 0));
+  }
+  std::vector<Expr> arguments(vars.begin(), vars.end());
+  sum(vars) = constant(term.type(), 0);
+  sum(arguments) += term;
+
+  Expr result = sum(arguments);
+  if (single) {
+    Expr total = softmax.sum(softmax.rows);
+    result = Halide::select(total == 0.0f, constant(result.type(), 0), result / total);
+  }
+  func(vars) = result;
+}
+
+} // namespace attn::lowering
