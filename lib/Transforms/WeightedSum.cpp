@@ -147,7 +147,7 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
     return;
 
   OpBuilder builder(tensor);
-  int64_t position = query ? query.getArgNumber() : -1;
+  int64_t position = query ? int64_t(query.getArgNumber()) : -1;
   auto sum = WeightedSumOp::create(builder, tensor.getLoc(), tensor.getResult().getType(), tensor.getName(),
                                    tensor.getIndices(), cast<StringAttr>(reduce.getIndices()[0]).getValue(),
                                    reduce.getSize(0), position);
