@@ -1,6 +1,7 @@
 //===- attn-opt.cpp - Runs passes over .mlir files, for lit ----------------===//
 
 #include "attn/IR/Attn.h"
+#include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -12,5 +13,7 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   registry.insert<attn::AttnDialect, mlir::arith::ArithDialect, mlir::math::MathDialect>();
   mlir::registerTransformsPasses();
+  attn::registerAttnPasses();
+  attn::registerSimplification();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "attn optimizer driver\n", registry));
 }

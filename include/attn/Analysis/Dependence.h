@@ -1,0 +1,37 @@
+//===- Dependence.h - Which index variables a value uses --------*- C++ -*-===//
+//
+// What most decisions about a formula come down to: does this value change with the key, with the
+// query, with both? An index variable is an i64 argument of a region of a graph op or of an attn.reduce.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_ANALYSIS_DEPENDENCE_H
+#define ATTN_ANALYSIS_DEPENDENCE_H
+
+#include "attn/IR/Attn.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace attn {
+
+using IndexSet = llvm::SmallSetVector<mlir::BlockArgument, 6>;
+
+/// The index variables that `value` depends on: through operands, and through the regions of reductions, whose own
+/// variables are bound there and do not count. Tensors that are read are not looked into.
+IndexSet dependence(mlir::Value value);
+
+/// The index variables that any of `values` depends on.
+IndexSet dependence(mlir::ValueRange values);
+
+/// The number of values that an index variable takes.
+SizeAttr indexSize(mlir::BlockArgument index);
+
+/// The name of an index variable in the source.
+llvm::StringRef indexName(mlir::BlockArgument index);
+
+/// Whether every subscript of `read` stays inside its dimension whatever the arguments are, so that the
+/// clamp of attn.read does nothing: it is an index variable of that dimension's size, or a constant below a constant size.
+bool isInRange(ReadOp read);
+
+} // namespace attn
+
+#endif // ATTN_ANALYSIS_DEPENDENCE_H

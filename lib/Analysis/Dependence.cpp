@@ -1,0 +1,70 @@
+//===- Dependence.cpp - Which index variables a value uses ----------------===//
+
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+using namespace attn;
+
+IndexSet attn::dependence(ValueRange values) {
+  IndexSet found;
+  llvm::DenseSet<Value> seen;
+  SmallVector<Value> todo(values);
+  while (!todo.empty()) {
+    Value value = todo.pop_back_val();
+    if (!seen.insert(value).second || isa<AttnTensorType>(value.getType()))
+      continue;
+    if (auto index = dyn_cast<BlockArgument>(value)) {
+      found.insert(index);
+      continue;
+    }
+    Operation *owner = value.getDefiningOp();
+    // A reduction depends on what its regions take from outside, not on what they define.
+    owner->walk([&](Operation *op) {
+      for (Value operand : op->getOperands())
+        if (operand.getParentRegion() == owner->getParentRegion() ||
+            operand.getParentRegion()->isProperAncestor(owner->getParentRegion()))
+          todo.push_back(operand);
+    });
+  }
+  return found;
+}
+
+IndexSet attn::dependence(Value value) { return dependence(ValueRange(value)); }
+
+SizeAttr attn::indexSize(BlockArgument index) {
+  Operation *owner = index.getOwner()->getParentOp();
+  if (auto reduce = dyn_cast<ReduceOp>(owner))
+    return reduce.getSize(index.getArgNumber());
+  auto definition = cast<DefinitionOpInterface>(owner);
+  auto type = cast<AttnTensorType>(definition.getDefinedTensor().getType());
+  if (index.getArgNumber() < type.getRank())
+    return type.getShape()[index.getArgNumber()];
+  return cast<WeightedSumOp>(owner).getKeySize();
+}
+
+StringRef attn::indexName(BlockArgument index) {
+  Operation *owner = index.getOwner()->getParentOp();
+  ArrayAttr names;
+  if (auto reduce = dyn_cast<ReduceOp>(owner))
+    names = reduce.getIndices();
+  else
+    names = cast<DefinitionOpInterface>(owner).getIndices();
+  if (index.getArgNumber() < names.size())
+    return cast<StringAttr>(names[index.getArgNumber()]).getValue();
+  return cast<WeightedSumOp>(owner).getKey();
+}
+
+bool attn::isInRange(ReadOp read) {
+  AttnTensorType type = read.getTensor().getType();
+  return llvm::all_of(llvm::zip_equal(read.getSubscripts(), type.getShape()), [](auto pair) {
+    auto [subscript, size] = pair;
+    if (auto index = dyn_cast<BlockArgument>(subscript))
+      return indexSize(index) == size;
+    APInt value;
+    return size.isConstant() && matchPattern(subscript, m_ConstantInt(&value)) && !value.isNegative() &&
+           value.getSExtValue() < size.getValue();
+  });
+}

@@ -1,0 +1,30 @@
+//===- Form.h - The forms of attn.tensors that raising looks for *- C++ -*-===//
+
+#ifndef ATTN_TRANSFORMS_FORM_H
+#define ATTN_TRANSFORMS_FORM_H
+
+#include "attn/IR/Attn.h"
+#include "llvm/ADT/DenseSet.h"
+
+namespace attn {
+
+/// The one-index reduction that is all of the tensor's formula, or null.
+ReduceOp soleReduction(TensorOp tensor);
+
+/// Whether the tensor is a softmax as a whole: `name[…, n, …] = softmax[n](score where mask, sink = s)`, stored in the type it
+/// is computed in, with a sink that does not depend on n.
+bool isSoftmax(TensorOp tensor);
+
+/// Whether the tensor is a log-sum-exp as a whole, stored in the type it is computed in.
+bool isLogSumExp(TensorOp tensor);
+
+/// The tensors of a kernel that hold weights: softmaxes, and what is computed of their elements without a reduction
+/// (`kept = dropout(weight, p, seed)`).
+llvm::DenseSet<mlir::Value> weightTensors(KernelOp kernel);
+
+/// A name that no tensor of the kernel has: `base`, or `base` with a number.
+std::string freshName(KernelOp kernel, llvm::StringRef base);
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_FORM_H

@@ -1,0 +1,255 @@
+//===- Inline.cpp - Formulas swallow tensors that must not be stored ------===//
+//
+//   dot[b, m, n]    = sum[d](q[b, m, d] * k[b, n, d])
+//   mask[b, n]      = n < valid[b]
+//   weight[b, m, n] = softmax[n](tanh(dot[b, m, n]) where mask[b, n])
+//
+// becomes
+//
+//   weight[b, m, n] = softmax[n](tanh(sum[d](q[b, m, d] * k[b, n, d])) where n < valid[b])
+//
+// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys. Roots are never inlined;
+// the rules for the others are:
+//
+//   1. What costs nothing (no reduction, no function call) goes wherever it is read.
+//   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
+//      storing it would take M·N memory. What depends on one of the two only (projections, norms) stays.
+//   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Form.h"
+#include "attn/Analysis/Dependence.h"
+#include "attn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+using namespace attn;
+
+namespace attn {
+#define GEN_PASS_DEF_ATTNINLINE
+#include "attn/Transforms/Passes.h.inc"
+} // namespace attn
+
+namespace {
+/// A root and the roles of its index variables.
+struct Root {
+  TensorOp tensor;
+  ReduceOp reduce;
+  BlockArgument key;               // of the reduction
+  SmallVector<BlockArgument> rows; // the tensor's indices that a score has besides the key
+  BlockArgument query;             // the last row that keys do not depend on, or null
+};
+
+struct Inline : attn::impl::AttnInlineBase<Inline> {
+  void runOnOperation() override;
+  void inlineInto(Root root);
+  bool belongsInside(Root &root, ReadOp read);
+
+  llvm::DenseSet<Value> roots;
+};
+} // namespace
+
+/// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored, and
+/// no subscript is clamped.
+static TensorOp inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
+  auto tensor = read.getTensor().getDefiningOp<TensorOp>();
+  if (!tensor || roots.contains(tensor.getResult()) || !isInRange(read))
+    return {};
+  AttnTensorType type = tensor.getResult().getType();
+  return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
+}
+
+/// Puts the formula of `tensor` in the place of `read`.
+static void substitute(ReadOp read, TensorOp tensor) {
+  Block &body = tensor.getBody().front();
+  IRMapping mapping;
+  mapping.map(body.getArguments(), read.getSubscripts());
+  OpBuilder builder(read);
+  for (Operation &op : body.without_terminator())
+    builder.clone(op, mapping);
+  Value element = cast<YieldOp>(body.getTerminator()).getValues().front();
+  read.getResult().replaceAllUsesWith(mapping.lookup(element));
+  read.erase();
+}
+
+/// Whether computing an element costs no more than reading it: arithmetic on what is there.
+static bool isCheap(TensorOp tensor) {
+  return llvm::none_of(tensor.getBody().front(), [](Operation &op) {
+    return isa<ReduceOp, DropoutOp>(op) || (isa<math::MathDialect>(op.getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op));
+  });
+}
+
+/// Whether the formula contains a reduction.
+static bool reduces(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
+
+/// Whether the formula is more than sums and products of reductions: then no reassociation of matrix products does better
+/// than computing it where it is used.
+static bool isNonlinear(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
+    if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp>(op))
+      return false;
+    return llvm::any_of(op.getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
+  });
+}
+
+/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
+/// than what is stored already.
+static bool followsStored(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(), [&](ReadOp read) {
+    return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
+  });
+}
+
+/// The index variables of `root` that `read` depends on; the condition's key counts as the key.
+static IndexSet indicesOf(Root &root, ReadOp read) {
+  IndexSet used;
+  for (BlockArgument index : dependence(read.getSubscripts()))
+    used.insert(index.getOwner()->getParent() == &root.reduce.getWhere() ? root.key : index);
+  return used;
+}
+
+/// The last row that some key or value does not depend on. Keys are the float reads that depend on the key
+/// index, within dot products if there are such; values those that depend on a sum's last index too.
+static BlockArgument findQuery(Root &root) {
+  bool sum = root.reduce.getKind() == ReduceKind::Sum;
+  Block::BlockArgListType indices = root.tensor.getBody().getArguments();
+  SmallVector<ReadOp> outside, inside;
+  root.reduce.getBody().walk([&](ReadOp read) {
+    IndexSet used = indicesOf(root, read);
+    bool counts = isa<FloatType>(read.getType()) && used.contains(root.key) &&
+                  (!sum || (!indices.empty() && used.contains(indices.back())));
+    if (counts)
+      (read->getParentOp() == root.reduce ? outside : inside).push_back(read);
+  });
+  for (BlockArgument row : llvm::reverse(root.rows))
+    for (ReadOp read : inside.empty() ? outside : inside)
+      if (!indicesOf(root, read).contains(row))
+        return row;
+  return {};
+}
+
+/// Rule 2.
+bool Inline::belongsInside(Root &root, ReadOp read) {
+  TensorOp tensor = inlinable(read, roots);
+  if (!tensor)
+    return false;
+  IndexSet used = indicesOf(root, read);
+  if (!used.contains(root.key))
+    return false;
+  if (root.reduce.getKind() == ReduceKind::Sum) {
+    // What depends on the last index is a value.
+    Block::BlockArgListType indices = root.tensor.getBody().getArguments();
+    if (indices.empty() || used.contains(indices.back()))
+      return false;
+    // A sum that is no root yet may be a matrix product, whose factors are stored.
+    bool factor = followsStored(tensor) || (reduces(tensor) && !isNonlinear(tensor) && !root.reduce.isConditional());
+    if (!roots.contains(root.tensor.getResult()) && factor)
+      return false;
+  }
+  if (root.query && used.contains(root.query))
+    return true;
+  bool onlyRows = llvm::all_of(
+      used, [&](BlockArgument index) { return index == root.key || llvm::is_contained(root.rows, index); });
+  return onlyRows && used.size() == root.rows.size() + 1;
+}
+
+void Inline::inlineInto(Root root) {
+  // First what has one element for each score, so that the dot products are seen, which tell the query; then the rest. A
+  // formula that came in may read what belongs inside as well.
+  auto step = [&] {
+    bool changed = false;
+    SmallVector<ReadOp> reads;
+    root.reduce->walk([&](ReadOp read) { reads.push_back(read); });
+    for (ReadOp read : reads)
+      if (belongsInside(root, read)) {
+        substitute(read, read.getTensor().getDefiningOp<TensorOp>());
+        roots.insert(root.tensor.getResult());
+        changed = true;
+      }
+    return changed;
+  };
+  bool changed = true;
+  while (step()) {
+  }
+  while (changed) {
+    root.query = findQuery(root);
+    changed = step();
+  }
+}
+
+/// What of its tensor the reduction of a root ranges over.
+static Root describe(TensorOp tensor) {
+  Root root{tensor, soleReduction(tensor), {}, {}, {}};
+  root.key = root.reduce.getBody().getArgument(0);
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  root.rows.assign(indices.begin(), indices.end());
+  if (root.reduce.getKind() == ReduceKind::Softmax)
+    llvm::erase(root.rows, cast<BlockArgument>(root.reduce.getAt().front()));
+  else if (root.reduce.getKind() == ReduceKind::Sum && !root.rows.empty())
+    root.rows.pop_back(); // the value index
+  return root;
+}
+
+/// Erases the tensors that nobody reads, and leaves the others in `tensors`.
+static void eraseUnread(SmallVector<TensorOp> &tensors) {
+  for (TensorOp &tensor : llvm::reverse(tensors))
+    if (tensor.getResult().use_empty()) {
+      tensor.erase();
+      tensor = {};
+    }
+  llvm::erase(tensors, TensorOp());
+}
+
+void Inline::runOnOperation() {
+  KernelOp kernel = getOperation();
+  roots.clear();
+  SmallVector<TensorOp> tensors = llvm::to_vector(kernel.getBody().front().getOps<TensorOp>());
+  llvm::DenseSet<Value> weights = weightTensors(kernel);
+  auto readsWeights = [&](ReduceOp reduce) {
+    return reduce.getBody().walk([&](ReadOp read) {
+      return weights.contains(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance();
+    }).wasInterrupted();
+  };
+  for (TensorOp tensor : tensors) {
+    ReduceOp sum = soleReduction(tensor);
+    bool summed = sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum);
+    if (isSoftmax(tensor) || isLogSumExp(tensor) || summed)
+      roots.insert(tensor.getResult());
+  }
+
+  // Rule 1, in the order of definition, so that what is inlined has swallowed its own sources before.
+  for (TensorOp tensor : tensors) {
+    SmallVector<ReadOp> reads;
+    tensor.getBody().walk([&](ReadOp read) { reads.push_back(read); });
+    for (ReadOp read : reads)
+      if (TensorOp source = inlinable(read, roots); source && isCheap(source))
+        substitute(read, source);
+  }
+
+  // Rule 2. A sum is treated as one over keys when something in it belongs inside; then it is a root from there on.
+  for (TensorOp tensor : tensors) {
+    ReduceOp reduce = soleReduction(tensor);
+    if (roots.contains(tensor.getResult()) || (reduce && reduce.getKind() == ReduceKind::Sum))
+      inlineInto(describe(tensor));
+  }
+
+  // Rule 3.
+  eraseUnread(tensors);
+  for (TensorOp tensor : tensors) {
+    SmallVector<ReadOp> reads(tensor.getBody().front().getOps<ReadOp>());
+    for (ReadOp read : reads) {
+      TensorOp source = inlinable(read, roots);
+      bool once = source && source.getResult().hasOneUse() &&
+                  dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
+      if (once)
+        substitute(read, source);
+    }
+  }
+
+  eraseUnread(tensors);
+}

@@ -1,0 +1,136 @@
+//===- Outline.cpp - Softmaxes and sums over keys become tensors ----------===//
+//
+//   out[b, m, e] = sum[n](softmax[n](score[b, m, n]) * v[b, n, e]) + bias[e]
+//
+// becomes
+//
+//   out_softmax[b, m, n] = softmax[n](score[b, m, n])
+//   out_sum[b, m, e]     = sum[n](out_softmax[b, m, n] * v[b, n, e])
+//   out[b, m, e]         = out_sum[b, m, e] + bias[e]
+//
+// so that raising meets each of them as the whole formula of a tensor. The new tensor's indices are the index
+// variables that the reduction uses, from the outside in, and for a softmax the key last.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Form.h"
+#include "Slice.h"
+#include "attn/Analysis/Dependence.h"
+#include "attn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace attn;
+
+namespace attn {
+#define GEN_PASS_DEF_ATTNOUTLINE
+#include "attn/Transforms/Passes.h.inc"
+} // namespace attn
+
+/// `indices` from the outermost region to the innermost, and in the order of the arguments.
+static SmallVector<BlockArgument> inOrder(const IndexSet &indices) {
+  SmallVector<BlockArgument> ordered(indices.begin(), indices.end());
+  llvm::sort(ordered, [](BlockArgument a, BlockArgument b) {
+    if (a.getOwner() == b.getOwner())
+      return a.getArgNumber() < b.getArgNumber();
+    return a.getParentRegion()->isProperAncestor(b.getParentRegion());
+  });
+  return ordered;
+}
+
+/// Moves `reduce` to a tensor before `tensor`, in whose formula it is, and reads it from there.
+static void outline(ReduceOp reduce, TensorOp tensor) {
+  auto kernel = tensor->getParentOfType<KernelOp>();
+  MLIRContext *context = reduce.getContext();
+  bool softmax = reduce.getKind() == ReduceKind::Softmax;
+
+  OpBuilder builder(reduce);
+  // The element that a softmax is evaluated at becomes the key index of the new tensor; meanwhile a constant stands for it.
+  Value at;
+  arith::ConstantOp placeholder;
+  if (softmax) {
+    at = reduce.getAt().front();
+    placeholder = arith::ConstantOp::create(builder, reduce.getLoc(), builder.getI64IntegerAttr(0));
+    reduce.getAtMutable()[0].set(placeholder);
+  }
+  SmallVector<BlockArgument> indices = inOrder(dependence(reduce.getResult()));
+
+  SmallVector<Attribute> names;
+  SmallVector<SizeAttr> shape;
+  SmallVector<Value> subscripts;
+  for (BlockArgument index : indices) {
+    names.push_back(StringAttr::get(context, indexName(index)));
+    shape.push_back(indexSize(index));
+    subscripts.push_back(index);
+  }
+  if (softmax) {
+    names.push_back(reduce.getIndices()[0]);
+    shape.push_back(reduce.getSize(0));
+    subscripts.push_back(at);
+  }
+
+  builder.setInsertionPoint(tensor);
+  std::string name = freshName(kernel, (tensor.getName() + "_" + stringifyReduceKind(reduce.getKind())).str());
+  auto type = AttnTensorType::get(context, shape, reduce.getType());
+  auto outlined = TensorOp::create(builder, reduce.getLoc(), name, ArrayAttr::get(context, names), type);
+  Block &body = outlined.getBody().front();
+  IRMapping mapping;
+  for (auto [index, argument] : llvm::zip(indices, body.getArguments()))
+    mapping.map(index, argument);
+  builder.setInsertionPointToEnd(&body);
+  if (softmax)
+    mapping.map(placeholder.getResult(), body.getArguments().back());
+  Value copy = cloneSlice(reduce.getResult(), mapping, builder);
+  YieldOp::create(builder, reduce.getLoc(), copy);
+
+  builder.setInsertionPoint(reduce);
+  Value element = ReadOp::create(builder, reduce.getLoc(), outlined.getResult(), subscripts);
+  reduce.getResult().replaceAllUsesWith(element);
+  reduce->erase();
+  if (softmax)
+    placeholder->erase();
+}
+
+/// Whether a sum over one index reads a weight there.
+static bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<Value> &weights) {
+  if (reduce.getKind() != ReduceKind::Sum || reduce.getSizes().size() != 1)
+    return false;
+  BlockArgument key = reduce.getBody().getArgument(0);
+  WalkResult walk = reduce.getBody().walk([&](ReadOp read) {
+    bool found = weights.contains(read.getTensor()) && dependence(read.getSubscripts()).contains(key);
+    return found ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return walk.wasInterrupted();
+}
+
+namespace {
+struct Outline : attn::impl::AttnOutlineBase<Outline> {
+  void runOnOperation() override {
+    KernelOp kernel = getOperation();
+    // Innermost reductions first; what is outlined of a tensor stands before it.
+    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+      SmallVector<ReduceOp> exponential;
+      tensor.getBody().walk([&](ReduceOp reduce) {
+        bool alone = reduce.getSizes().size() == 1 && !(reduce == soleReduction(tensor) &&
+                                                        (isSoftmax(tensor) || isLogSumExp(tensor)));
+        if (alone && (reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp))
+          exponential.push_back(reduce);
+      });
+      for (ReduceOp reduce : exponential)
+        outline(reduce, tensor);
+    }
+    llvm::DenseSet<Value> weights = weightTensors(kernel);
+    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+      SmallVector<ReduceOp> sums;
+      tensor.getBody().walk([&](ReduceOp reduce) {
+        if (reduce != soleReduction(tensor) && sumsWeights(reduce, weights))
+          sums.push_back(reduce);
+      });
+      for (ReduceOp reduce : sums)
+        outline(reduce, tensor);
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,32 @@
+//===- Slice.cpp - Moves a formula to another region ----------------------===//
+
+#include "Slice.h"
+
+using namespace mlir;
+using namespace attn;
+
+/// Clones what `op` and its regions use of the regions around it.
+static void cloneOperands(Operation *op, IRMapping &mapping, OpBuilder &builder) {
+  op->walk([&](Operation *user) {
+    for (Value operand : user->getOperands())
+      if (!op->isAncestor(operand.getParentBlock()->getParentOp()))
+        cloneSlice(operand, mapping, builder);
+  });
+}
+
+Value attn::cloneSlice(Value value, IRMapping &mapping, OpBuilder &builder) {
+  if (mapping.contains(value) || isa<AttnTensorType>(value.getType()))
+    return mapping.lookupOrDefault(value);
+  Operation *op = value.getDefiningOp();
+  assert(op && "the mapping must cover the index variables of the slice");
+  cloneOperands(op, mapping, builder);
+  builder.clone(*op, mapping);
+  return mapping.lookup(value);
+}
+
+SmallVector<Value> attn::cloneBlock(Block &block, IRMapping &mapping, OpBuilder &builder) {
+  SmallVector<Value> results;
+  for (Value value : cast<YieldOp>(block.getTerminator()).getValues())
+    results.push_back(cloneSlice(value, mapping, builder));
+  return results;
+}

@@ -1,0 +1,22 @@
+//===- Slice.h - Moves a formula to another region --------------*- C++ -*-===//
+
+#ifndef ATTN_TRANSFORMS_SLICE_H
+#define ATTN_TRANSFORMS_SLICE_H
+
+#include "attn/IR/Attn.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
+
+namespace attn {
+
+/// Copies to `builder`'s place what computes `value`, a value of some graph op's region. `mapping` says what its index variables
+/// become, and remembers what was copied, so that slices with operations in common share them. Tensors stay as they are.
+mlir::Value cloneSlice(mlir::Value value, mlir::IRMapping &mapping, mlir::OpBuilder &builder);
+
+/// Copies to `builder`'s place what computes the values that `block` yields, and returns the copies of these.
+/// `mapping` covers the index variables.
+llvm::SmallVector<mlir::Value> cloneBlock(mlir::Block &block, mlir::IRMapping &mapping, mlir::OpBuilder &builder);
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_SLICE_H
