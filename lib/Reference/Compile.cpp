@@ -119,7 +119,9 @@ Error RegionCompiler::compileWeightedSum(WeightedSumOp sum) {
     return failed;
   mlir::Operation &factors = sum.getBody().front().back();
   reduction->value = newSlot();
-  reduction->body.push_back({Instruction::Kind::Scalar, reduction->value, multiplied,
+  reduction->body.push_back({Instruction::Kind::Scalar,
+                             reduction->value,
+                             multiplied,
                              {slotOf(factors.getOperand(0)), slotOf(factors.getOperand(1))}});
   if (!sum.getWhere().empty()) {
     if (Error failed = compileBody(sum.getWhere(), indices, reduction->where))
@@ -174,8 +176,8 @@ Error RegionCompiler::compileConstant(mlir::arith::ConstantOp op) {
 Error RegionCompiler::compileScalar(mlir::Operation &op, Block &block) {
   Operation operation = findOperation(&op);
   if (!operation || op.getNumOperands() > 4 || op.getNumResults() != 1)
-    return error(llvm::formatv("uses the op {0}, which the reference interpreter does not know",
-                               op.getName().getStringRef()));
+    return error(
+        llvm::formatv("uses the op {0}, which the reference interpreter does not know", op.getName().getStringRef()));
   Instruction instruction{Instruction::Kind::Scalar, newSlot(), operation};
   for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
     Slot slot = slotOf(operand);

@@ -78,8 +78,8 @@ void Evaluator::run(const Block &block) {
     switch (instruction.kind) {
     case Instruction::Kind::Scalar: {
       const Slot *operands = instruction.operands;
-      slots[instruction.result] = instruction.operation(slots[operands[0]], slots[operands[1]], slots[operands[2]],
-                                                        slots[operands[3]]);
+      slots[instruction.result] =
+          instruction.operation(slots[operands[0]], slots[operands[1]], slots[operands[2]], slots[operands[3]]);
       break;
     }
     case Instruction::Kind::Read:
@@ -188,8 +188,8 @@ void Evaluator::reduceAll(const Reduction &reduction, Memory &memory) {
   case ReduceKind::LogSumExp:
     memory.values.clear();
     forEach(reduction, [&](Cell value) { memory.values.push_back(value.real); });
-    memory.row = SoftmaxRow::over(memory.values,
-                                  reduction.sink ? std::optional(slots[*reduction.sink].real) : std::nullopt);
+    memory.row =
+        SoftmaxRow::over(memory.values, reduction.sink ? std::optional(slots[*reduction.sink].real) : std::nullopt);
     result = cell(memory.row.logSumExp());
   }
 }

@@ -194,8 +194,8 @@ std::vector<ReferenceTensor> KernelRun::outputs() {
     result.shape = tensor.shape;
     result.values.reserve(tensor.cells.size());
     for (Cell value : tensor.cells)
-      result.values.push_back(llvm::isa<mlir::FloatType>(scalar) ? value.real
-                                                                 : static_cast<double>(asStored(value, stored).integer));
+      result.values.push_back(
+          llvm::isa<mlir::FloatType>(scalar) ? value.real : static_cast<double>(asStored(value, stored).integer));
   }
   return results;
 }

@@ -189,7 +189,8 @@ const llvm::StringMap<Operation> &table() {
       {"math.absi", INTEGER(a.integer < 0 ? wrapped(-bits(a)) : a)},
       {"math.ipowi", INTEGER(integerPower(a, b))},
       {"attn.floordiv", INTEGER(cell(floorDivide(a.integer, b.integer)))},
-      {"attn.mod", INTEGER(b.integer ? wrapped(bits(a) - bits(b) * floorDivide(a.integer, b.integer)) : cell(int64_t{0}))},
+      {"attn.mod",
+       INTEGER(b.integer ? wrapped(bits(a) - bits(b) * floorDivide(a.integer, b.integer)) : cell(int64_t{0}))},
       {"attn.dropout", INTEGER(isDropped(b.real, c.integer, d.integer) ? cell(0.0) : cell(a.real / (1 - b.real)))},
   };
   return operations;

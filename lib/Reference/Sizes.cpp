@@ -84,9 +84,8 @@ Error SizeBinder::checkRanks() {
   for (unsigned parameter = 0; parameter < shapes.size(); ++parameter) {
     AttnTensorType type = kernel.getParameterType(parameter);
     if (shapes[parameter].size() != type.getRank())
-      return fail(llvm::formatv("{0}: has rank {1} {2}, but must have rank {3} {4}",
-                                kernel.getParameterName(parameter), shapes[parameter].size(), print(shapes[parameter]),
-                                type.getRank(), print(type)));
+      return fail(llvm::formatv("{0}: has rank {1} {2}, but must have rank {3} {4}", kernel.getParameterName(parameter),
+                                shapes[parameter].size(), print(shapes[parameter]), type.getRank(), print(type)));
   }
   return forEachDimension([&](unsigned parameter, unsigned axis, SizeAttr, int64_t found) -> Error {
     if (found < 0)
@@ -143,8 +142,8 @@ Expected<bool> SizeBinder::solve(unsigned parameter, unsigned axis, SizeAttr siz
       if (*other == 0)
         return false;
       if (*other == -1 ? target == INT64_MIN : target % *other != 0)
-        return fail(llvm::formatv("{0} is {1}, but must be a multiple of {2}{3}", describe(parameter, axis), found, *other,
-                                  known(whole)));
+        return fail(llvm::formatv("{0} is {1}, but must be a multiple of {2}{3}", describe(parameter, axis), found,
+                                  *other, known(whole)));
       target /= *other;
       break;
     default: // floor division and modulo lose what would be needed
@@ -192,15 +191,15 @@ Error SizeBinder::checkDimensions() {
                                 describe(parameter, axis), found, unknown, known(size)));
     std::optional<int64_t> expected = size.evaluate(values);
     if (!expected)
-      return fail(llvm::formatv("{0} is {1}, but must be a number that cannot be computed{2}", describe(parameter, axis),
-                                found, known(size)));
+      return fail(llvm::formatv("{0} is {1}, but must be a number that cannot be computed{2}",
+                                describe(parameter, axis), found, known(size)));
     if (*expected == found)
       return Error::success();
     if (size.isName())
       return fail(llvm::formatv("{0} is {1}, but {2} made {3} = {4}", describe(parameter, axis), found,
                                 origins[size.getName()], size.str(), *expected));
-    return fail(llvm::formatv("{0} is {1}, but must be {2}{3}", describe(parameter, axis), found, *expected,
-                              known(size)));
+    return fail(
+        llvm::formatv("{0} is {1}, but must be {2}{3}", describe(parameter, axis), found, *expected, known(size)));
   });
 }
 
