@@ -22,8 +22,7 @@ HalideKernel::HalideKernel(HalideKernel &&) = default;
 HalideKernel::~HalideKernel() = default;
 
 /// The text that `write` puts into the file whose name it is given.
-template <typename Write>
-static std::string throughFile(llvm::StringRef suffix, Write write) {
+template <typename Write> static std::string throughFile(llvm::StringRef suffix, Write write) {
   llvm::SmallString<128> path;
   if (std::error_code code = llvm::sys::fs::createTemporaryFile("attn", suffix, path))
     throw Halide::RuntimeError(("cannot create a temporary file: " + code.message()).c_str());
@@ -46,8 +45,7 @@ static std::string printFuncs(const Halide::Pipeline &pipeline) {
   for (const Halide::Func &func : pipeline.outputs())
     outputs.push_back(func.function());
   std::map<std::string, Halide::Internal::Function> funcs = Halide::Internal::build_environment(outputs);
-  std::vector<std::string> order =
-      Halide::Internal::topological_order(outputs, funcs);
+  std::vector<std::string> order = Halide::Internal::topological_order(outputs, funcs);
   std::ostringstream os;
   for (const std::string &name : order) {
     const Halide::Internal::Function &function = funcs.at(name);

@@ -18,8 +18,7 @@ namespace attn::lowering {
 Halide::Target loweringTarget(const Machine &machine);
 
 /// Runs `body` and turns what this folder and Halide throw into an error.
-template <typename Body>
-auto guarded(Body body) -> llvm::Expected<decltype(body())> {
+template <typename Body> auto guarded(Body body) -> llvm::Expected<decltype(body())> {
   try {
     return body();
   } catch (const Unsupported &error) {

@@ -50,7 +50,8 @@ void KernelLowering::addParameters() {
     Halide::Type storage = storageType(type.getElementType());
     if (type.getRank() == 0) {
       Halide::Parameter scalar(storage, false, 0, name);
-      arguments.push_back(Halide::Argument(name, Halide::Argument::InputScalar, storage, 0, Halide::ArgumentEstimates{}));
+      arguments.push_back(
+          Halide::Argument(name, Halide::Argument::InputScalar, storage, 0, Halide::ArgumentEstimates{}));
       scalars[parameter] = Halide::Internal::Variable::make(storage, name, scalar);
       continue;
     }
@@ -86,9 +87,9 @@ Func KernelLowering::stored(mlir::Value tensor) {
     indices.push_back(index.str());
   if (softmax && tensor == softmax.getLogsumexp())
     indices.pop_back();
-  std::string name = definition                           ? definition.getName().str()
-                     : tensor == softmax.getWeight()      ? softmax.getName().str()
-                                                          : softmax.getLogsumexpName().str();
+  std::string name = definition                      ? definition.getName().str()
+                     : tensor == softmax.getWeight() ? softmax.getName().str()
+                                                     : softmax.getLogsumexpName().str();
   Nest nest(*this, name.empty() ? "softmax" : name, indices);
   if (auto sum = mlir::dyn_cast<WeightedSumOp>(result.getOwner()))
     nest.defineWeightedSum(sum);
@@ -114,7 +115,7 @@ Func KernelLowering::output(unsigned index) {
   std::vector<Expr> at(vars.begin(), vars.end());
   rounded(vars) = Halide::cast(type, source(at));
   if (!vars.empty())
-    rounded.vectorize(vars[0], plan.lanes, Halide::TailStrategy::GuardWithIf);
+    rounded.vectorize(vars[0], static_cast<int>(plan.lanes), Halide::TailStrategy::GuardWithIf);
   return rounded;
 }
 

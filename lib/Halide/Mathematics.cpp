@@ -70,9 +70,10 @@ Expr tanh(Expr x) {
     return Halide::tanh(x);
   // Near 0 the quotient cancels; there x + x³ p(x²).
   Expr square = x * x;
-  Expr small = x + x * square * polynomial(square, {-0.006045165f, 0.02096133f, -0.053843264f, 0.13332719f, -0.33333328f});
+  Expr small =
+      x + x * square * polynomial(square, {-0.006045165f, 0.02096133f, -0.053843264f, 0.13332719f, -0.33333328f});
   Expr magnitude = abs(x);
-  Expr large = 1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f);
+  Expr large = 1.0f - 2.0f / (lowering::exp(2.0f * magnitude) + 1.0f);
   return select(magnitude < 0.6f, small, x < 0.0f, -large, large);
 }
 

@@ -88,10 +88,9 @@ static bool isContiguous(ReduceOp op, mlir::Value lane) {
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
-  for (mlir::Region *region : op->getRegions().empty() ? llvm::SmallVector<mlir::Region *>() :
-       llvm::SmallVector<mlir::Region *>{&op.getBody(), &op.getWhere()})
-    if (!region->empty())
-      for (auto [argument, binding] : llvm::zip_equal(region->getArguments(), at))
+  for (mlir::Region &region : op->getRegions())
+    if (!region.empty())
+      for (auto [argument, binding] : llvm::zip_equal(region.getArguments(), at))
         environment.indices[argument] = binding;
   StageLowering lowering(*this, environment, consumer);
   Expr value = lowering.expression(yielded(op.getBody()));
@@ -134,9 +133,8 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   };
   if (op.getKind() == ReduceKind::Softmax || op.getKind() == ReduceKind::LogSumExp) {
     llvm::SmallVector<SizeAttr> sizes(op.getSizes().getAsRange<SizeAttr>());
-    RowSoftmax softmax =
-        addSoftmax(name + "_softmax", op.getBody(), op.isConditional() ? &op.getWhere() : nullptr, op.getSink(), sizes,
-                   inner);
+    RowSoftmax softmax = addSoftmax(name + "_softmax", op.getBody(), op.isConditional() ? &op.getWhere() : nullptr,
+                                    op.getSink(), sizes, inner);
     for (Expr &row : softmax.rows)
       row = actual(Var(row.as<Halide::Internal::Variable>()->name));
     if (op.getKind() == ReduceKind::LogSumExp)
@@ -144,8 +142,7 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
     std::vector<Expr> keys;
     StageLowering lowering(*this, outer, consumer);
     for (auto [at, size] : llvm::zip_equal(op.getAt(), sizes))
-      keys.push_back(Halide::clamp(Halide::cast<int32_t>(lowering.expression(at)), 0,
-                                   Halide::max(lowerSize(kernel, size).expr, 1) - 1));
+      keys.push_back(Halide::clamp(Halide::cast<int32_t>(lowering.expression(at)), 0, lastIndex(kernel, size)));
     return softmax.weight(keys);
   }
 
@@ -169,7 +166,7 @@ Expr Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
   int self = addStage(std::move(stage));
   Halide::Region ranges;
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-    ranges.push_back({0, Halide::cast<int32_t>(lowerSize(kernel, size).expr)});
+    ranges.push_back({0, extent(kernel, size)});
   std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
   RDom domain(ranges);
   llvm::SmallVector<IndexBinding> at;
@@ -199,7 +196,7 @@ Expr Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   Var lane("lane");
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-    sizes.push_back(Halide::cast<int32_t>(lowerSize(kernel, size).expr));
+    sizes.push_back(extent(kernel, size));
   Expr whole = sizes.back() / width;
 
   // `last` turns the innermost reduction variable into the last index.
@@ -247,7 +244,8 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   for (size_t index = 0; index < rank; ++index)
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
-  func(vars) = Halide::cast(storageType(mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getElementType()), value);
+  func(vars) =
+      Halide::cast(storageType(mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getElementType()), value);
 }
 
 } // namespace attn::lowering

@@ -41,10 +41,10 @@ struct Stage {
 /// weight(n) = 2^(score(n) − maximum) / sum. Masked scores are −inf; the maximum is at least the lowest finite
 /// float, so that a row with nothing left has sum 0.
 struct RowSoftmax {
-  Halide::Func score;              ///< (keys…, rows…): log2(e) · score
-  Halide::Func maximum;            ///< (rows…)
-  Halide::Func sum;                ///< (rows…): Σ 2^(score − maximum)
-  std::vector<Halide::Expr> rows;  ///< The rows, where the softmax is read.
+  Halide::Func score;             ///< (keys…, rows…): log2(e) · score
+  Halide::Func maximum;           ///< (rows…)
+  Halide::Func sum;               ///< (rows…): Σ 2^(score − maximum)
+  std::vector<Halide::Expr> rows; ///< The rows, where the softmax is read.
 
   Halide::Expr exponential(std::vector<Halide::Expr> keys) const;
   Halide::Expr weight(std::vector<Halide::Expr> keys) const;

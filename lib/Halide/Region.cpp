@@ -80,8 +80,7 @@ static IntegerRange productRange(IntegerRange a, IntegerRange b) {
 }
 
 /// `op(a, b)` computed in the width that operands and result need.
-template <typename Op>
-static Scalar combine(Scalar a, Scalar b, IntegerRange range, Op op) {
+template <typename Op> static Scalar combine(Scalar a, Scalar b, IntegerRange range, Op op) {
   bool narrow = a.range.fits32() && b.range.fits32() && range.fits32();
   Halide::Type type = Halide::Int(narrow ? 32 : 64);
   return integer(op(cast(type, a.expr), cast(type, b.expr)), range);
@@ -142,6 +141,29 @@ Scalar lowerSize(KernelLowering &kernel, SizeAttr size) {
   }
   llvm_unreachable("unknown size kind");
 }
+
+Expr extent(KernelLowering &kernel, SizeAttr size) {
+  auto both = [&](auto op) { return op(extent(kernel, size.getLhs()), extent(kernel, size.getRhs())); };
+  switch (size.getKind()) {
+  case SizeKind::Constant:
+    return static_cast<int32_t>(size.getValue());
+  case SizeKind::Name:
+    return kernel.size(size.getName());
+  case SizeKind::Add:
+    return both([](Expr a, Expr b) { return a + b; });
+  case SizeKind::Sub:
+    return both([](Expr a, Expr b) { return a - b; });
+  case SizeKind::Mul:
+    return both([](Expr a, Expr b) { return a * b; });
+  case SizeKind::FloorDiv:
+    return both([](Expr a, Expr b) { return a / b; });
+  case SizeKind::Mod:
+    return both([](Expr a, Expr b) { return a % b; });
+  }
+  llvm_unreachable("unknown size kind");
+}
+
+Expr lastIndex(KernelLowering &kernel, SizeAttr size) { return Halide::max(extent(kernel, size), 1) - 1; }
 
 Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
   auto operand = [&](unsigned index) { return lower(op->getOperand(index)); };
@@ -296,9 +318,8 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](math::ExpOp) { return lowering::exp(operand(0)); })
       .Case([&](math::Exp2Op) { return lowering::exp2(operand(0)); })
       .Case([&](math::LogOp) { return Halide::log(operand(0)); })
-      .Case([&](math::Log2Op) {
-        return Halide::log(operand(0)) * constant(computeType(result), 1.44269504088896340736);
-      })
+      .Case(
+          [&](math::Log2Op) { return Halide::log(operand(0)) * constant(computeType(result), 1.44269504088896340736); })
       .Case([&](math::SqrtOp) { return Halide::sqrt(operand(0)); })
       .Case([&](math::RsqrtOp) { return constant(computeType(result), 1.0) / Halide::sqrt(operand(0)); })
       .Case([&](math::SinOp) { return Halide::sin(operand(0)); })
@@ -333,7 +354,7 @@ static Expr lowerModulo32(KernelLowering &kernel, Environment &environment, mlir
   if (mlir::matchPattern(value, mlir::m_ConstantInt(&constantValue)))
     return static_cast<int32_t>(constantValue.getSExtValue());
   if (auto size = mlir::dyn_cast<SizeOp>(op))
-    return cast<int32_t>(lowerSize(kernel, size.getSize()).expr);
+    return extent(kernel, size.getSize());
   if (!mlir::isa<mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp>(op))
     return {};
   Expr a = lowerModulo32(kernel, environment, op->getOperand(0));
@@ -344,7 +365,7 @@ static Expr lowerModulo32(KernelLowering &kernel, Environment &environment, mlir
 }
 
 Expr RegionLowering::subscript(mlir::Value value, SizeAttr size) {
-  Expr top = Halide::max(lowerSize(kernel, size).expr, 1) - 1;
+  Expr top = lastIndex(kernel, size);
   auto found = environment.indices.find(value);
   if (found != environment.indices.end()) {
     // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or

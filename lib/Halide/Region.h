@@ -44,9 +44,9 @@ struct Scalar {
 
 /// What an index variable stands for in one stage of the pipeline.
 struct IndexBinding {
-  Halide::Expr expr;             ///< Int(32)
-  std::vector<Halide::Var> vars; ///< The pure variables in `expr`.
-  bool padded = false;           ///< The loop may run past the size: reads clamp.
+  Halide::Expr expr;                ///< Int(32)
+  std::vector<Halide::Var> vars;    ///< The pure variables in `expr`.
+  bool padded = false;              ///< The loop may run past the size: reads clamp.
   std::optional<Halide::RVar> loop; ///< The reduction variable that `expr` is, if it is one.
 };
 
@@ -98,8 +98,12 @@ private:
 
 /// An integer expression of `range`: 32 bits wide where that is enough.
 Scalar integer(Halide::Expr expr, IntegerRange range);
-/// A size as an expression, with its range.
+/// A size as a number in a formula, with its range.
 Scalar lowerSize(KernelLowering &kernel, SizeAttr size);
+/// A size as the extent of a dimension or loop: Int(32), for no dimension is longer than `longestDimension`.
+Halide::Expr extent(KernelLowering &kernel, SizeAttr size);
+/// The last index of a dimension, 0 where it is empty: what subscripts are clamped to.
+Halide::Expr lastIndex(KernelLowering &kernel, SizeAttr size);
 
 } // namespace attn::lowering
 

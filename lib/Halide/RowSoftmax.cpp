@@ -81,8 +81,8 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
         environment.bind(region->getArguments().take_back(sizes.size())[position], keys[position]);
   // In graph ops the mask's rows are arguments of its own.
   if (mask)
-    for (auto [own, theirs] : llvm::zip(mask->getArguments().drop_back(sizes.size()),
-                                        scoreRegion.getArguments().drop_back(sizes.size())))
+    for (auto [own, theirs] :
+         llvm::zip(mask->getArguments().drop_back(sizes.size()), scoreRegion.getArguments().drop_back(sizes.size())))
       environment.indices[own] = environment.indices[theirs];
   StageLowering lowering(*this, environment, self);
   Expr value = lowering.expression(yielded(scoreRegion));
@@ -95,7 +95,7 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
 
   Halide::Region ranges;
   for (SizeAttr size : sizes)
-    ranges.push_back({0, Halide::cast<int32_t>(lowerSize(kernel, size).expr)});
+    ranges.push_back({0, extent(kernel, size)});
   RDom domain(ranges);
   std::vector<Expr> over;
   for (int dimension = 0; dimension < domain.dimensions(); ++dimension)
@@ -207,8 +207,9 @@ ReadOp proportionalTo(mlir::Value value) {
   llvm::SetVector<ReadOp> reads = softmaxReads(value);
   if (reads.size() != 1 || !isProportional(value, reads.front()))
     return {};
-  auto softmax = reads.front().getTensor().getDefiningOp<SoftmaxOp>();
-  return reads.front().getTensor() == softmax.getWeight() ? reads.front() : ReadOp();
+  ReadOp read = reads.front();
+  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  return read.getTensor() == softmax.getWeight() ? read : ReadOp();
 }
 
 void Nest::defineWeightedSum(WeightedSumOp op) {
@@ -261,7 +262,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
       continue;
     }
     Expr at = Halide::clamp(Halide::cast<int32_t>(lowering.expression(read.getSubscripts().back())), 0,
-                            Halide::max(lowerSize(kernel, producer.getScore().getType().getShape().back()).expr, 1) - 1);
+                            lastIndex(kernel, producer.getScore().getType().getShape().back()));
     environment.replace(read.getResult(), read == single ? softmax.exponential({at}) : softmax.weight({at}));
   }
   weights(weightVars) = lowering.expression(weightFactor);
@@ -273,7 +274,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   sumStage.vars = vars;
   Func sum = sumStage.func;
   int sumSelf = addStage(sumStage);
-  RDom domain(0, Halide::cast<int32_t>(lowerSize(kernel, keySize).expr));
+  RDom domain(0, extent(kernel, keySize));
   IndexBinding keyLoop{domain.x, {}, false, domain.x};
   Environment inside;
   bindIndices(body, inside, keyLoop);

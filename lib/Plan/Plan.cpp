@@ -22,7 +22,7 @@ Plan Plan::choose(KernelOp, const Machine &machine) {
 
 void Plan::print(llvm::raw_ostream &os) const {
   os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
-     << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and "
-     << tile.queries << " x " << tile.valueUnroll << " outputs\n"
+     << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
+     << " x " << tile.valueUnroll << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
 }
