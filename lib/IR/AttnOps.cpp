@@ -410,6 +410,8 @@ void SoftmaxOp::print(OpAsmPrinter &printer) {
 
 LogicalResult SoftmaxOp::verify() {
   AttnTensorType score = getScore().getType();
+  if (!isa<FloatType>(score.getElementType()))
+    return emitOpError() << "score must hold floats, but holds " << score.getElementType();
   if (getMask() && getMask().getType() != score.withElement(IntegerType::get(getContext(), 1)))
     return emitOpError() << "mask must be " << score.withElement(IntegerType::get(getContext(), 1)) << ", but is "
                          << getMask().getType();
@@ -478,7 +480,7 @@ void WeightedSumOp::print(OpAsmPrinter &printer) {
   printIndexList(printer, getBody().getArguments().drop_back(), type.getShape());
   printer << " over ";
   printIndexList(printer, getBody().getArguments().take_back(), getKeySize());
-  printer << " query " << getQuery() << " : " << type.getElementType();
+  printer << " query " << static_cast<int64_t>(getQuery()) << " : " << type.getElementType();
   printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {getNameAttrName(), getIndicesAttrName(),
                                                                  getKeyAttrName(), getKeySizeAttrName(),
                                                                  getQueryAttrName()});
@@ -668,6 +670,8 @@ LogicalResult ReduceOp::verifyRegions() {
   if (isConditional() && (failed(verifyIndexArguments(*this, getWhere(), count)) ||
                           failed(verifyYield(*this, getWhere(), IntegerType::get(getContext(), 1), "the condition"))))
     return failure();
+  if (getType().isInteger(1))
+    return emitOpError() << "of kind " << stringifyReduceKind(getKind()) << " cannot be " << getType();
   bool softmax = getKind() == ReduceKind::Softmax;
   if (getAt().size() != (softmax ? count : 0))
     return emitOpError() << "of kind " << stringifyReduceKind(getKind()) << " needs " << (softmax ? count : 0)

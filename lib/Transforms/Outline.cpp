@@ -66,7 +66,8 @@ static void outline(ReduceOp reduce, TensorOp tensor) {
     subscripts.push_back(index);
   }
   if (softmax) {
-    names.push_back(reduce.getIndices()[0]);
+    auto key = dyn_cast<BlockArgument>(at);
+    names.push_back(key ? builder.getStringAttr(indexName(key)) : reduce.getIndices()[0]);
     shape.push_back(reduce.getSize(0));
     subscripts.push_back(at);
   }

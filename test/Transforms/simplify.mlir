@@ -225,7 +225,7 @@ attn.kernel @paged(%q: !attn.tensor<[B, H, D], f32>, %k: !attn.tensor<[P, S, G, 
 // CHECK:           attn.read %weight[%b, %h, %m, %n]
 // CHECK:           attn.dropout
 // CHECK:           attn.read %head_mask[%h]
-// CHECK:           attn.read %v_0[%b, %h, %n, %d]
+// CHECK:           attn.read %v[%b, %h, %n, %d]
 // CHECK:         attn.tensor "y"(%b: B, %m: N, %o: O) : f32 {
 // CHECK-NEXT:      attn.reduce sum(%h: 12, %d: D)
 attn.kernel @mha(%x: !attn.tensor<[B, N, J], f32>, %wq: !attn.tensor<[12 * D, J], f32>, %wo: !attn.tensor<[O, 12 * D], f32>,

@@ -38,8 +38,11 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     }
     ```
 
-    K1. Parameter names are distinct. K2. Only scalars have defaults, of the parameter's type.
-    K3. The block ends in `attn.return`. K4. Every size name in the kernel occurs in some parameter's shape.
+    - K1. There is one name and one default (or `unit`) a parameter; the names are distinct.
+    - K2. Every parameter is an `!attn.tensor`.
+    - K3. Only scalars have defaults, of the parameter's element type.
+    - K4. The block ends in `attn.return`.
+    - K5. Every size name in the kernel occurs in some parameter's shape.
   }];
   let arguments = (ins
     SymbolNameAttr:$sym_name,
@@ -75,7 +78,10 @@ def Attn_ReturnOp : Attn_Op<"return", [Terminator, Pure, HasParent<"KernelOp">]>
     attn.return %out : !attn.tensor<[M, E], f32> as bf16, %lse : !attn.tensor<[M], f32> as f32
     ```
 
-    R1. One output type a tensor. R2. Every operand is defined in the kernel (not a parameter), each at most once.
+    - R1. There is at least one output.
+    - R2. There is one output type a tensor.
+    - R3. No output is a parameter.
+    - R4. No tensor is returned twice.
   }];
   let arguments = (ins Variadic<Attn_TensorType>:$outputs, TypeArrayAttr:$output_types);
   let hasCustomAssemblyFormat = 1;
@@ -127,8 +133,10 @@ def Attn_TensorOp : Attn_PointwiseOp<"tensor"> {
     }
     ```
 
-    P1. The body has one `i64` argument a dimension. P2. It yields one scalar: the compute type of the element
-    type. P3. One index name a dimension.
+    - P1. There is one index name a dimension.
+    - P2. The body has one `i64` argument a dimension.
+    - P3. It yields one scalar, of the element type's compute type: `f64` for `f64`, `f32` for other floats, `i64` for
+      integers, `i1` for `i1`.
   }];
 }
 
@@ -136,11 +144,20 @@ def Attn_ScoreOp : Attn_PointwiseOp<"score"> {
   let summary = "the scores of an attention, before mask and softmax";
   let description = [{
     An `attn.tensor` of floats that only softmaxes and sums over its last index (the key index) read;
-    it is never stored unless it is returned. P1–P3 as for `attn.tensor`.
-    S1. The rank is at least 1 and the elements are floats.
+    it is never stored unless it is returned. P1–P3 hold as for `attn.tensor`, and
+
+    - S1. The rank is at least 1 and the elements are floats.
 
     ```mlir
-    %score = attn.score "score"(%b: B, %m: M, %n: N) : f32 { … }
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
     ```
   }];
 }
@@ -148,8 +165,10 @@ def Attn_ScoreOp : Attn_PointwiseOp<"score"> {
 def Attn_MaskOp : Attn_PointwiseOp<"mask"> {
   let summary = "which scores take part in a softmax";
   let description = [{
-    Has the index variables of the score it masks, whether its formula uses them or not. P1–P3 as for
-    `attn.tensor`. M1. The elements are `i1`.
+    Has the index variables of the score it masks, whether its formula uses them or not. P1–P3 hold as for
+    `attn.tensor`, and
+
+    - M1. The elements are `i1`.
 
     ```mlir
     %mask = attn.mask "mask"(%b: B, %m: M, %n: N) : i1 {
@@ -178,7 +197,9 @@ def Attn_SoftmaxOp : Attn_Op<"softmax", [
     %weight, %lse = attn.softmax "weight", "lse"(%score where %mask sink %sink) : !attn.tensor<[B, M, N], f32>
     ```
 
-    X1. Score and mask have the same shape. X2. The sink has the score's shape without the key index.
+    - X1. The mask has the score's shape, and elements `i1`.
+    - X2. The sink has the score's shape without the key index, and elements of its compute type.
+    - X3. The score has rank at least 1 and holds floats.
   }];
   let arguments = (ins
     StrAttr:$name,
@@ -207,8 +228,11 @@ def Attn_WeightedSumOp : Attn_DefinitionOp<"weighted_sum"> {
     }
     ```
 
-    W1. The body has one argument a dimension and one more, the key index. W2. It yields two floats of the compute
-    type; the `where` region yields `i1`. W3. `query` is −1 or a position of an index.
+    - W1. There is one index name a dimension.
+    - W2. Both regions have one `i64` argument a dimension and one more, the key index.
+    - W3. The body yields two floats of the compute type.
+    - W4. The condition yields `i1`.
+    - W5. `query` is −1 or the position of an index.
   }];
   let arguments = (ins StrAttr:$name, StrArrayAttr:$indices, StrAttr:$key, Attn_SizeAttr:$key_size,
                        I64Attr:$query);
@@ -224,6 +248,11 @@ def Attn_WeightedSumOp : Attn_DefinitionOp<"weighted_sum"> {
 
 def Attn_YieldOp : Attn_Op<"yield", [Terminator, Pure]> {
   let summary = "the value of a region";
+  let description = [{
+    ```mlir
+    attn.yield %x : f32
+    ```
+  }];
   let arguments = (ins Variadic<Attn_Scalar>:$values);
   let assemblyFormat = "attr-dict $values `:` type($values)";
 }
@@ -238,7 +267,7 @@ def Attn_ReadOp : Attn_Op<"read", [Pure, DeclareOpInterfaceMethods<InferTypeOpIn
     %0 = attn.read %k[%b, %n, %d] : !attn.tensor<[B, N, D], bf16>   // an f32
     ```
 
-    D1. One subscript a dimension.
+    - D1. There is one subscript a dimension.
   }];
   let arguments = (ins Attn_TensorType:$tensor, Variadic<I64>:$subscripts);
   let results = (outs Attn_Scalar:$result);
@@ -251,6 +280,7 @@ def Attn_SizeOp : Attn_Op<"size", [Pure, DeclareOpInterfaceMethods<OpAsmOpInterf
   let description = [{
     ```mlir
     %D = attn.size D
+    %past = attn.size N - M
     ```
   }];
   let arguments = (ins Attn_SizeAttr:$size);
@@ -261,6 +291,11 @@ def Attn_SizeOp : Attn_Op<"size", [Pure, DeclareOpInterfaceMethods<OpAsmOpInterf
 
 def Attn_FloorDivOp : Attn_Op<"floordiv", [Pure, SameOperandsAndResultType]> {
   let summary = "integer division that rounds down; by zero it gives zero";
+  let description = [{
+    ```mlir
+    %group = attn.floordiv %h, %size   // −7 by 2 is −4
+    ```
+  }];
   let arguments = (ins I64:$lhs, I64:$rhs);
   let results = (outs I64:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict";
@@ -269,6 +304,11 @@ def Attn_FloorDivOp : Attn_Op<"floordiv", [Pure, SameOperandsAndResultType]> {
 
 def Attn_ModOp : Attn_Op<"mod", [Pure, SameOperandsAndResultType]> {
   let summary = "the remainder of `attn.floordiv`: it has the divisor's sign; by zero it gives zero";
+  let description = [{
+    ```mlir
+    %slot = attn.mod %n, %size         // −7 by 2 leaves 1
+    ```
+  }];
   let arguments = (ins I64:$lhs, I64:$rhs);
   let results = (outs I64:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict";
@@ -291,12 +331,24 @@ def Attn_ReduceOp : Attn_Op<"reduce", [RecursiveMemoryEffects,
     | softmax | exp(x(at) − logsumexp), 0 where the condition at `at` is false | 0 |
 
     ```mlir
-    %0 = attn.reduce sum(%d: D) : f32 { … attn.yield %p : f32 }
-    %1 = attn.reduce softmax(%j: N) at (%n) sink %s : f32 { … } where { … attn.yield %c : i1 }
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      attn.yield %2 : f32
+    }
+    %1 = attn.reduce softmax(%j: N) at (%n) sink %s : f32 {
+      %3 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %3 : f32
+    } where {
+      %4 = arith.cmpi sle, %j, %m : i64
+      attn.yield %4 : i1
+    }
     ```
 
-    E1. One argument a size in each region. E2. The body yields the result type, the condition `i1`. E3. `at` has one operand a
-    size for softmax and none for other kinds. E4. Only softmax and logsumexp take a sink; they need floats.
+    - E1. There is one index name, one `#attn.size` and, in each region, one `i64` argument for each index variable.
+    - E2. The body yields the result type, the condition `i1`.
+    - E3. `at` has one operand an index variable for softmax and none for other kinds.
+    - E4. Only softmax and logsumexp take a sink; they need floats.
+    - E5. The result is a number, not `i1`.
   }];
   let arguments = (ins
     Attn_ReduceKind:$kind,
