@@ -21,8 +21,8 @@ void *memcpy(void *destination, const void *source, size_t size);
 int snprintf(char *buffer, size_t size, const char *format, ...);
 int vsnprintf(char *buffer, size_t size, const char *format, va_list arguments);
 
-/* Extents and sizes fit Halide's 32-bit integers. */
-#define ATTN_MAX_EXTENT ((int64_t)INT32_MAX)
+/* Extents and sizes fit Halide's 32-bit integers, with room to round up to a tile. */
+#define ATTN_MAX_EXTENT ((int64_t)1 << 30)
 
 /* Records a message for attn_last_error and returns `code`. */
 int attn_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

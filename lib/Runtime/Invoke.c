@@ -67,8 +67,8 @@ static int is_direct(const DLTensor *tensor) {
   return 1;
 }
 
-/* Memory for a row-major copy of the tensor in *temporary, zeroed where `empty`. An empty tensor's kernel-side extents are 1
- * where its own are 0, and all its rows are one: nothing of them matters, but they must be readable. */
+/* Memory for a row-major copy of the tensor in *temporary. An empty tensor gets one row of zeros: its data does not
+ * matter, but must not be NULL. */
 static int allocate(const attn_tensor *expected, const DLTensor *tensor, int empty, char **temporary) {
   int64_t elements = 1;
   if (empty) {
@@ -106,7 +106,8 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
   }
   int64_t row_major = 1;
   for (int64_t i = tensor->ndim - 1; i >= 0; --i) {
-    int64_t extent = tensor->shape[i] ? tensor->shape[i] : 1;
+    /* An empty input looks as if it had one element: what clamps its subscripts need not think of empty ranges. */
+    int64_t extent = tensor->shape[i] || index >= signature->input_count ? tensor->shape[i] : 1;
     int64_t last = i == tensor->ndim - 1;
     int64_t stride = last ? 1 : empty ? 0 : direct ? attn_stride(tensor, i) : row_major;
     attn_halide_dimension dimension = {0, (int32_t)extent, (int32_t)stride, 0};
@@ -174,7 +175,7 @@ static int invoke(const attn_signature *signature, const DLTensor *const *tensor
     error = check_shapes(signature, tensors, count, call->sizes);
   if (!error)
     error = attn_check_overlap(signature, tensors);
-  if (error || all_outputs_empty(signature, tensors))
+  if (error || !signature->function || all_outputs_empty(signature, tensors))
     return error;
   error = make_arguments(signature, tensors, call);
   if (!error)

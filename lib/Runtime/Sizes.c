@@ -56,7 +56,7 @@ int attn_evaluate(const attn_expression *expression, const int64_t *sizes, int64
 /* The size that an expression is, where it is nothing but a name; otherwise -1. */
 static int64_t plain_size(const attn_expression *expression) {
   return expression->length == 1 && expression->program[0].opcode == ATTN_PUSH_SIZE ? expression->program[0].operand
-                                                                                     : -1;
+                                                                                    : -1;
 }
 
 /* A solution copies its dimension where the dimension is the size itself. */

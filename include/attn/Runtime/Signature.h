@@ -69,7 +69,7 @@ typedef struct {
   const attn_tensor *tensors; /* inputs, then outputs */
   const attn_size *sizes;     /* in the order in which they can be solved */
   const int64_t *size_order;  /* which of `sizes` the kernel's n-th size argument is */
-  int (*function)(void **);   /* Halide's FUNCTION_argv */
+  int (*function)(void **);   /* Halide's FUNCTION_argv; NULL where a call is only to be checked */
 } attn_signature;
 
 /* Checks the tensors and runs the kernel on them. Returns a code of attn/Runtime/Runtime.h. */
