@@ -1,7 +1,7 @@
 /*===- npy.c - Reads and writes NumPy's .npy files ------------------------===*
  *
- * A file is the magic "\x93NUMPY", two version bytes, the header's length (2 bytes in version 1, 4 in version 2), the header,
- * which is a Python dict as text, and the elements.
+ * A file is the magic "\x93NUMPY", two version bytes, the header's length (2 bytes in version 1, 4 in version 2), the
+ * header, which is a Python dict as text, and the elements.
  *
  *===----------------------------------------------------------------------===*/
 
@@ -96,8 +96,8 @@ int npy_write(const char *path, const npy_array *array) {
   FILE *file = fopen(path, "wb");
   if (!file)
     return complain(path, "cannot be written");
-  unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(length & 255),
-                             (unsigned char)(length >> 8)};
+  unsigned char start[10] = {
+      0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(length & 255), (unsigned char)(length >> 8)};
   size_t count = (size_t)npy_count(array);
   int failed = fwrite(start, 1, 10, file) != 10 || fwrite(header, 1, (size_t)length, file) != (size_t)length ||
                fwrite(array->data, 4, count, file) != count;

@@ -1,7 +1,7 @@
 /*===- peak.c - The most float32 operations this processor can do ---------===*
  *
- * Compile with -O2 -march=native -ffp-contract=fast. Every chain a = a * b + c waits for itself; there are enough chains to
- * keep all multiply-add units busy, and few enough that all stay in registers.
+ * Compile with -O2 -march=native -ffp-contract=fast. Every chain a = a * b + c waits for itself; there are enough
+ * chains to keep all multiply-add units busy, and few enough that all stay in registers.
  *
  *===----------------------------------------------------------------------===*/
 

@@ -30,8 +30,9 @@ class TensorInfo:
 class Kernel:
     """A compiled kernel. Calling it from several threads at once is safe, and the interpreter's lock is not held meanwhile."""
 
-    def __init__(self, implementation: _attn.Kernel):
-        self._kernel = implementation
+    def __init__(self, source: str, options: _attn.CompileOptions):
+        self._source, self._options = source, options
+        self._kernel = implementation = _attn.compile(source, options)
         self.name: str = implementation.name
         self.inputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.inputs)
         self.outputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.outputs)
@@ -61,6 +62,13 @@ class Kernel:
     def emit(self, stage: str) -> str:
         """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm or asm."""
         return self._kernel.emit(stage)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes PATH.o and PATH.h: the kernel ahead of time, for C programs, as attnc does."""
+        path = Path(path)
+        object_file, header = _attn.compile_to_object(self._source, self._options, f"{path.name}.h")
+        path.with_name(f"{path.name}.o").write_bytes(object_file)
+        path.with_name(f"{path.name}.h").write_text(header, encoding="utf-8")
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
@@ -145,9 +153,15 @@ def compile(
     The same arguments give the same kernel from a cache. Raises attn.CompileError with all errors of the source.
     """
     path = _path_of(source)
-    text = path.read_text(encoding="utf-8") if path else str(source)
-    name = str(path) if path else "<source>"
-    return Kernel(_attn.compile(text, name, kernel or "", target, dict(sizes or {}), dtype or "", check_bounds))
+    options = _attn.CompileOptions(
+        name=str(path) if path else "<source>",
+        kernel=kernel or "",
+        target=target,
+        sizes=dict(sizes or {}),
+        dtype=dtype or "",
+        check_bounds=check_bounds,
+    )
+    return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
 
 
 def set_num_threads(threads: int) -> None:

@@ -80,16 +80,20 @@ std::vector<std::vector<int64_t>> outputShapes(const Kernel &kernel, const Input
   return kernel.outputShapes(Arguments(pointers(inputs)).inputs());
 }
 
-Kernel compile(const std::string &source, const std::string &name, const std::string &kernel, const std::string &target,
-               const std::map<std::string, int64_t> &sizes, const std::string &dtype, bool checkBounds) {
-  attn::CompileOptions options;
-  options.kernel = kernel;
-  options.target = target;
-  options.sizes = sizes;
-  options.dtype = dtype;
-  options.name = name;
-  options.checkBounds = checkBounds;
+Kernel compile(const std::string &source, const attn::CompileOptions &options) {
+  nb::gil_scoped_release release;
   return attn::compile(source, options);
+}
+
+/// The object's bytes and the header's text.
+nb::tuple compileToObject(const std::string &source, const attn::CompileOptions &options,
+                          const std::string &headerName) {
+  attn::ObjectFile file;
+  {
+    nb::gil_scoped_release release;
+    file = attn::compileToObject(source, options, headerName);
+  }
+  return nb::make_tuple(nb::bytes(file.object.data(), file.object.size()), file.header);
 }
 
 nb::tuple info(const attn::TensorInfo &tensor) {
@@ -150,7 +154,16 @@ NB_MODULE(_attn, module) {
       .def("output_shapes", &outputShapes, nb::arg("inputs"))
       .def("emit", &Kernel::emit, nb::arg("stage"), nb::call_guard<nb::gil_scoped_release>());
 
-  module.def("compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("kernel"), nb::arg("target"),
-             nb::arg("sizes"), nb::arg("dtype"), nb::arg("check_bounds"), nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<attn::CompileOptions>(module, "CompileOptions")
+      .def(
+          "__init__",
+          [](attn::CompileOptions *options, const std::string &name, const std::string &kernel,
+             const std::string &target, const std::map<std::string, int64_t> &sizes, const std::string &dtype,
+             bool checkBounds) { new (options) attn::CompileOptions{kernel, target, sizes, dtype, name, checkBounds}; },
+          nb::kw_only(), nb::arg("name"), nb::arg("kernel"), nb::arg("target"), nb::arg("sizes"), nb::arg("dtype"),
+          nb::arg("check_bounds"));
+
+  module.def("compile", &compile, nb::arg("source"), nb::arg("options"));
+  module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));
   module.def("set_num_threads", &attn::setNumThreads, nb::arg("threads"));
 }

@@ -1,5 +1,6 @@
 """What a kernel object offers, and how it may be called."""
 
+import subprocess
 import sys
 import threading
 
@@ -113,6 +114,26 @@ def test_dtype_in_place_of_the_specs(generator, examples):
 def test_emit_prints_a_stage(kernel):
     assert "attn.softmax" in kernel.emit("simplified")
     assert kernel.emit("plan").strip()
+
+
+def test_save_writes_an_object_and_its_header(scale, tmp_path):
+    scale.save(tmp_path / "libscale")
+    assert (tmp_path / "libscale.o").read_bytes()[:4] == b"\x7fELF"
+    (tmp_path / "main.c").write_text("""
+        #include "libscale.h"
+        #include <stdio.h>
+        int main(void) {
+          float x[3] = {1, 2, 3}, y[3];
+          int64_t shape[1] = {3};
+          DLTensor tx = {x, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, shape, 0, 0}, ty = tx;
+          ty.data = y;
+          if (scale(&tx, 0, 0, &ty)) return 1;
+          printf("%g %g %g\\n", y[0], y[1], y[2]);
+          return 0;
+        }""")
+    command = ["cc", "-std=c99", "-Wall", "-Werror", "main.c", "libscale.o", "-lpthread", "-ldl", "-lm", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert subprocess.check_output([tmp_path / "main"], text=True) == "3 6 9\n"
 
 
 def test_reference_agrees(kernel, generator):
