@@ -1,81 +1,118 @@
-//===- attnc.cpp - The compiler driver ------------------------------------===//
+//===- attnc.cpp - The compiler: attention ahead of time ------------------===//
+//
+// attnc SPEC.attn writes SPEC.o and SPEC.h; attnc --emit=STAGE prints a stage instead. What it does is in
+// attn/Compiler/Compiler.h; here are the command line and the files.
+//
+//===----------------------------------------------------------------------===//
 
-#include "attn/Language/Language.h"
+#include "attn/Compiler/Compiler.h"
 
-#include "mlir/IR/MLIRContext.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/ToolOutputFile.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
 
 namespace cl = llvm::cl;
 
-static cl::OptionCategory category("attnc options");
-static cl::opt<std::string> inputPath(cl::Positional, cl::desc("SPEC.attn"), cl::Required, cl::cat(category));
-static cl::opt<std::string> outputPath("o", cl::desc("Where to write"), cl::value_desc("PATH"), cl::init("-"),
-                                       cl::cat(category));
-static cl::opt<std::string> kernelName("kernel", cl::desc("Only this kernel of the file"), cl::value_desc("NAME"),
-                                       cl::cat(category));
-static cl::list<std::string> sizes("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
-                                   cl::cat(category));
-static cl::opt<std::string> dtype("dtype", cl::desc("Dtype of the tensors: f32, bf16 or f16"), cl::cat(category));
-static cl::opt<std::string> stage("emit", cl::desc("Stage to print: ast, attn"), cl::init("attn"), cl::cat(category));
+static cl::OptionCategory category("Options of attnc");
 
-/// Reads `--set NAME=INT`.
-static bool readSizes(attn::LanguageOptions &options) {
-  for (llvm::StringRef text : sizes) {
-    auto [name, value] = text.split('=');
+static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::Required, cl::cat(category));
+static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"), cl::value_desc("NAME"),
+                                   cl::cat(category));
+static cl::opt<std::string> target("target",
+                                   cl::desc("Compile for this machine: host, or a Halide target such as arm-64-linux"),
+                                   cl::value_desc("TARGET"), cl::init("host"), cl::cat(category));
+static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
+                                 cl::cat(category));
+static cl::opt<std::string> dtype("dtype", cl::desc("Compute with this dtype instead of the source's: f32, bf16, f16"),
+                                  cl::value_desc("DTYPE"), cl::cat(category));
+static cl::opt<std::string>
+    emitStage("emit",
+              cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm; or write the object"),
+              cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
+static cl::opt<std::string> gradient("grad", cl::desc("Also compile the backward kernel"), cl::ValueOptional,
+                                     cl::value_desc("q,k,v"), cl::cat(category));
+static cl::opt<bool> noRuntime("no-runtime", cl::desc("Leave the runtime out: another object of the program has it"),
+                               cl::cat(category));
+static cl::opt<bool> checkBounds("check-bounds", cl::desc("Make data-dependent subscripts out of bounds an error"),
+                                 cl::cat(category));
+static cl::opt<std::string> output("o", cl::desc("Where to write: the object (its header beside it), or the stage"),
+                                   cl::value_desc("PATH"), cl::cat(category));
+
+static int fail(const llvm::Twine &message) {
+  llvm::errs() << "attnc: error: " << message << '\n';
+  return 1;
+}
+
+/// Writes a file as a whole or not at all. Returns the exit status.
+static int writeFile(llvm::StringRef path, llvm::StringRef contents) {
+  llvm::Error error = llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {
+    os << contents;
+    return llvm::Error::success();
+  });
+  return error ? fail("cannot write " + path + ": " + llvm::toString(std::move(error))) : 0;
+}
+
+/// Reads --set NAME=INT into `sizes`. Returns the exit status.
+static int readSizes(std::map<std::string, int64_t> &sizes) {
+  for (llvm::StringRef setting : set) {
+    auto [name, value] = setting.split('=');
     int64_t number;
-    if (name.empty() || value.getAsInteger(10, number)) {
-      llvm::errs() << "attnc: --set " << text << ": expected NAME=INTEGER\n";
-      return false;
-    }
-    options.sizes[name] = number;
+    if (name.empty() || value.getAsInteger(10, number) || number < 0)
+      return fail("--set needs NAME=INT with an integer of at least 0, but was given '" + setting + "'");
+    sizes[name.str()] = number;
   }
-  return true;
+  return 0;
+}
+
+static int writeObject(llvm::StringRef source, const attn::CompileOptions &options) {
+  llvm::SmallString<128> objectPath(output), headerPath;
+  if (output.empty()) {
+    objectPath = input == "-" ? "kernel" : llvm::sys::path::filename(input);
+    llvm::sys::path::replace_extension(objectPath, "o");
+  }
+  headerPath = objectPath;
+  llvm::sys::path::replace_extension(headerPath, "h");
+  if (headerPath == objectPath)
+    return fail("-o names the object, so it cannot end in .h as '" + output + "' does");
+  attn::ObjectFile file =
+      attn::compileToObject(source, options, llvm::sys::path::filename(headerPath).str(), !noRuntime);
+  int status = writeFile(objectPath, file.object);
+  return status ? status : writeFile(headerPath, file.header);
+}
+
+static int compile() {
+  if (gradient.getNumOccurrences())
+    return fail("--grad is not supported yet");
+  auto file = llvm::MemoryBuffer::getFileOrSTDIN(input);
+  if (!file)
+    return fail("cannot read " + input + ": " + file.getError().message());
+  attn::CompileOptions options;
+  options.kernel = kernel;
+  options.target = target;
+  options.dtype = dtype;
+  options.name = input == "-" ? "<stdin>" : input.getValue();
+  options.checkBounds = checkBounds;
+  if (int status = readSizes(options.sizes))
+    return status;
+  llvm::StringRef source = (*file)->getBuffer();
+  if (emitStage == "object")
+    return writeObject(source, options);
+  return writeFile(output.empty() ? "-" : output.getValue(), attn::emit(source, options, emitStage));
 }
 
 int main(int argc, char **argv) {
-  llvm::InitLLVM init(argc, argv);
   cl::HideUnrelatedOptions(category);
+  cl::SetVersionPrinter([](llvm::raw_ostream &os) { os << "attnc " ATTN_VERSION "\n"; });
   cl::ParseCommandLineOptions(argc, argv, "attnc: a compiler for attention\n");
-
-  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(inputPath);
-  if (std::error_code error = buffer.getError()) {
-    llvm::errs() << "attnc: cannot read " << inputPath << ": " << error.message() << '\n';
-    return 1;
+  try {
+    return compile();
+  } catch (const attn::CompileError &error) {
+    llvm::errs() << error.what() << '\n';
+  } catch (const std::exception &error) {
+    return fail(error.what());
   }
-  llvm::SourceMgr sources;
-  sources.AddNewSourceBuffer(std::move(*buffer), llvm::SMLoc());
-
-  attn::LanguageOptions options;
-  options.kernel = kernelName;
-  options.dtype = dtype;
-  if (!readSizes(options))
-    return 1;
-  if (stage != "ast" && stage != "attn") {
-    llvm::errs() << "attnc: --emit=" << stage << ": the stages are ast, attn\n";
-    return 1;
-  }
-
-  std::error_code error;
-  llvm::ToolOutputFile output(outputPath, error, llvm::sys::fs::OF_Text);
-  if (error) {
-    llvm::errs() << "attnc: cannot write " << outputPath << ": " << error.message() << '\n';
-    return 1;
-  }
-  if (stage == "ast") {
-    if (!attn::printSyntaxTree(sources, output.os(), llvm::errs()))
-      return 1;
-  } else {
-    mlir::MLIRContext context;
-    mlir::OwningOpRef<mlir::ModuleOp> module = attn::parseSource(sources, context, options, llvm::errs());
-    if (!module)
-      return 1;
-    module->print(output.os());
-    output.os() << '\n';
-  }
-  output.keep();
-  return 0;
+  return 1;
 }

@@ -40,20 +40,20 @@ public:
 };
 
 struct CompileOptions {
-  std::string kernel;                      ///< Which kernel of the source; empty where it has only one.
-  std::string target = "host";             ///< A Halide target string; kernels run only on "host".
-  std::map<std::string, int64_t> sizes;    ///< Sizes fixed at compile time, by name.
-  std::string dtype;                       ///< "f32", "bf16", "f16", or empty for the source's own.
-  std::string name = "<source>";           ///< The source's name in messages.
-  bool checkBounds = false;                ///< Data-dependent subscripts out of bounds are errors.
+  std::string kernel;                   ///< Which kernel of the source; empty where it has only one.
+  std::string target = "host";          ///< A Halide target string; kernels run only on "host".
+  std::map<std::string, int64_t> sizes; ///< Sizes fixed at compile time, by name.
+  std::string dtype;                    ///< "f32", "bf16", "f16", or empty for the source's own.
+  std::string name = "<source>";        ///< The source's name in messages.
+  bool checkBounds = false;             ///< Data-dependent subscripts out of bounds are errors.
 };
 
 /// A parameter or an output of a kernel.
 struct TensorInfo {
   std::string name;
-  std::string dtype;                       ///< f64 f32 f16 bf16 i64 i32 i8 u8 bool
-  std::vector<std::string> shape;          ///< Size expressions: "B", "H * D"; empty for a scalar.
-  std::optional<double> defaultValue;      ///< Of a scalar parameter.
+  std::string dtype;                  ///< f64 f32 f16 bf16 i64 i32 i8 u8 bool
+  std::vector<std::string> shape;     ///< Size expressions: "B", "H * D"; empty for a scalar.
+  std::optional<double> defaultValue; ///< Of a scalar parameter.
 };
 
 /// A compiled kernel: a cheap handle, shared between copies. All members are thread-safe.
@@ -87,6 +87,26 @@ private:
 /// Compiles one kernel of `source` for this machine. The same source and options give the same kernel from
 /// a cache in memory. Thread-safe. Throws CompileError.
 ATTN_EXPORT Kernel compile(std::string_view source, const CompileOptions &options = {});
+
+/// Kernels compiled ahead of time.
+struct ObjectFile {
+  std::string object;               ///< A relocatable object that needs libc, libm, libdl and libpthread alone.
+  std::string header;               ///< The C declarations of its kernels.
+  std::vector<std::string> kernels; ///< Their names.
+};
+
+/// Compiles the kernels of `source` (all of them where `options.kernel` is empty) for `options.target`. Where `runtime`
+/// is false, the object leaves out the runtime, which another object of the program then brings. `headerName`
+/// ("scaled_dot.h") is named in the header's guard and comment. Throws CompileError.
+ATTN_EXPORT ObjectFile compileToObject(std::string_view source, const CompileOptions &options,
+                                       const std::string &headerName, bool runtime = true);
+
+/// The stages that `emit` can print, in the order in which a kernel passes them.
+ATTN_EXPORT const std::vector<std::string> &stages();
+
+/// The text of a stage for the kernels of `source` (all of them where `options.kernel` is empty). Throws CompileError,
+/// and std::invalid_argument for an unknown stage.
+ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &options, const std::string &stage);
 
 /// Threads that all kernels of this process use together; 0 means one a core.
 ATTN_EXPORT void setNumThreads(int threads);

@@ -1,0 +1,47 @@
+/*===- Runtime.h - What every generated kernel's caller can use -*- C -*-===*
+ *
+ * The C interface that all kernels of a program share. A kernel is a function
+ *
+ *     int NAME(const DLTensor *input, ..., DLTensor *output, ...);
+ *
+ * that returns 0, or one of the codes below; then it has written nothing, except after ATTN_ERROR_KERNEL and
+ * ATTN_ERROR_MEMORY, which may arise after a part of the outputs was written. Nothing aborts, throws or prints. All functions are
+ * thread-safe.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#ifndef ATTN_RUNTIME_RUNTIME_H
+#define ATTN_RUNTIME_RUNTIME_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum attn_error {
+  ATTN_OK = 0,
+  ATTN_ERROR_NULL_TENSOR = 1, /* a tensor (or its shape) is NULL and has no default */
+  ATTN_ERROR_NULL_DATA = 2,   /* the data of a tensor that has elements is NULL */
+  ATTN_ERROR_DEVICE = 3,      /* a tensor is not in the CPU's memory */
+  ATTN_ERROR_DTYPE = 4,       /* a tensor has another dtype, or more than one lane */
+  ATTN_ERROR_RANK = 5,        /* a tensor has another number of dimensions */
+  ATTN_ERROR_SIZE = 6,        /* a size is negative, or too large to be computed with */
+  ATTN_ERROR_SHAPE = 7,       /* the sizes of two tensors disagree */
+  ATTN_ERROR_ALIGNMENT = 8,   /* data is not aligned to its elements */
+  ATTN_ERROR_OVERLAP = 9,     /* an output shares memory with another tensor or with itself */
+  ATTN_ERROR_MEMORY = 10,     /* out of memory */
+  ATTN_ERROR_KERNEL = 11,     /* the kernel itself failed */
+  ATTN_ERROR_COUNT = 12       /* the wrong number of tensors (only from C++ and Python) */
+};
+
+/* What went wrong in this thread's last failed call: which tensor, what was expected and what was found. Empty
+ * before the first failure. Valid until the thread's next failure. */
+const char *attn_last_error(void);
+
+/* How many threads all kernels of the process use together; 0 means one for each core. */
+void attn_set_num_threads(int threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_RUNTIME_RUNTIME_H */

@@ -1,0 +1,85 @@
+/*===- Signature.h - A kernel's interface as a table ------------*- C -*-===*
+ *
+ * Generated code consists of a Halide function, a constant table that describes its arguments, and a wrapper of one
+ * call: attn_invoke(table, tensors). All that is checked about arguments is checked there, by the table.
+ *
+ * Every field is 8 bytes wide, so that a compiler can lay the table out for any 64-bit target.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#ifndef ATTN_RUNTIME_SIGNATURE_H
+#define ATTN_RUNTIME_SIGNATURE_H
+
+#include "attn/Runtime/DLPack.h"
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Size expressions are postfix programs over a stack of integers. */
+enum attn_opcode {
+  ATTN_PUSH_CONSTANT,  /* the operand */
+  ATTN_PUSH_SIZE,      /* the value of size number `operand` */
+  ATTN_PUSH_DIMENSION, /* the extent of the dimension that a size is solved from */
+  ATTN_ADD,
+  ATTN_SUB,
+  ATTN_MUL,
+  ATTN_FLOORDIV, /* rounds down; by zero it gives zero */
+  ATTN_MOD       /* has the divisor's sign; by zero it gives zero */
+};
+
+/* No program needs a deeper stack. The compiler checks it. */
+enum { ATTN_STACK_DEPTH = 16 };
+
+typedef struct {
+  int64_t opcode;
+  int64_t operand;
+} attn_instruction;
+
+typedef struct {
+  const char *text; /* as it was written: "H * D" */
+  int64_t length;
+  const attn_instruction *program;
+} attn_expression;
+
+/* A size name, and how its value follows from one dimension of an input and from earlier sizes. */
+typedef struct {
+  const char *name;
+  int64_t tensor;
+  int64_t dimension;
+  attn_expression solution;
+} attn_size;
+
+typedef struct {
+  const char *name;
+  int64_t code; /* DLDataTypeCode */
+  int64_t bits;
+  int64_t rank;
+  const attn_expression *shape;
+  int64_t has_default;   /* a scalar input that may be NULL */
+  uint64_t default_bits; /* the default's bytes, in the tensor's dtype, lowest first */
+} attn_tensor;
+
+typedef struct {
+  const char *name;
+  int64_t input_count;
+  int64_t output_count;
+  int64_t size_count;
+  const attn_tensor *tensors; /* inputs, then outputs */
+  const attn_size *sizes;     /* in the order in which they can be solved */
+  const int64_t *size_order;  /* which of `sizes` the kernel's n-th size argument is */
+  int (*function)(void **);   /* Halide's FUNCTION_argv; NULL where a call is only to be checked */
+} attn_signature;
+
+/* Checks the tensors and runs the kernel on them. Returns a code of attn/Runtime/Runtime.h. */
+int attn_invoke(const attn_signature *signature, const DLTensor *const *tensors);
+
+/* Checks the inputs and writes the extents of all outputs to `shapes`, one output after the other. */
+int attn_output_shapes(const attn_signature *signature, const DLTensor *const *inputs, int64_t *shapes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTN_RUNTIME_SIGNATURE_H */

@@ -1,0 +1,164 @@
+//===- Compile.cpp - A source to kernels of this process, or to an object -===//
+//
+//   parse → interface → simplify → plan and lower → machine code → load, or write
+//
+//===----------------------------------------------------------------------===//
+
+#include "Header.h"
+#include "Jit.h"
+#include "Kernel.h"
+#include "MachineCode.h"
+#include "Object.h"
+#include "Program.h"
+
+#include <fmt/format.h>
+#include <future>
+#include <mutex>
+#include <unordered_map>
+
+using namespace attn;
+
+using Shared = std::shared_ptr<const Kernel::Implementation>;
+
+static llvm::Expected<ArgvFunction> compileForThisProcess(const HalideKernel &kernel,
+                                                          const KernelInterface &interface) {
+  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), /*runtime=*/false);
+  if (!bitcode)
+    return bitcode.takeError();
+  llvm::LLVMContext context;
+  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(*bitcode, context);
+  if (!module)
+    return module.takeError();
+  llvm::Expected<std::string> object = emitMachineCode(**module, MachineCodeKind::Object);
+  if (!object)
+    return object.takeError();
+  return loadKernel(*object, halideArgvFunction(interface));
+}
+
+static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOptions options) {
+  Program program(source, options);
+  if (llvm::Error error = program.parse())
+    return error;
+  llvm::Expected<KernelOp> only = program.onlyKernel();
+  if (!only)
+    return only.takeError();
+  llvm::Expected<KernelInterface> interface = program.interfaceOf(*only);
+  if (!interface)
+    return interface.takeError();
+  if (llvm::Error error = program.simplify())
+    return error;
+  llvm::Expected<Machine> machine = machineForTarget(options.target);
+  if (!machine)
+    return machine.takeError();
+  // Passes may have replaced the kernel.
+  llvm::Expected<HalideKernel> lowered = program.lower(program.kernels().front(), *machine);
+  if (!lowered)
+    return lowered.takeError();
+  ArgvFunction function = nullptr;
+  if (options.target == "host") {
+    llvm::Expected<ArgvFunction> loaded = compileForThisProcess(*lowered, *interface);
+    if (!loaded)
+      return loaded.takeError();
+    function = *loaded;
+  }
+  options.kernel = interface->name;
+  return std::make_shared<const Kernel::Implementation>(std::string(source), std::move(options), std::move(*interface),
+                                                        function);
+}
+
+/// Text that two compilations have in common only if they give the same kernel. Each part is preceded by its length.
+static std::string cacheKey(std::string_view source, const CompileOptions &options) {
+  std::string key;
+  auto add = [&](std::string_view part) { key += fmt::format("{}:{}", part.size(), part); };
+  for (std::string_view part : {source, std::string_view(options.kernel), std::string_view(options.target),
+                                std::string_view(options.dtype), std::string_view(options.name)})
+    add(part);
+  for (const auto &[name, value] : options.sizes)
+    add(fmt::format("{}={}", name, value));
+  add(options.checkBounds ? "checked" : "");
+  return key;
+}
+
+/// Compiles what is not in the cache. Threads that ask for the same kernel at once wait for one of them.
+static Shared compileOnce(std::string_view source, const CompileOptions &options) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, std::shared_future<Shared>> cache;
+  std::string key = cacheKey(source, options);
+  std::promise<Shared> promise;
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    auto [entry, isNew] = cache.try_emplace(key);
+    if (!isNew) {
+      std::shared_future<Shared> result = entry->second;
+      lock.unlock();
+      return result.get();
+    }
+    entry->second = promise.get_future().share();
+  }
+  llvm::Expected<Shared> compiled = compileKernel(source, options);
+  if (compiled) {
+    promise.set_value(*compiled);
+    return *compiled;
+  }
+  CompileError error(llvm::toString(compiled.takeError()));
+  promise.set_exception(std::make_exception_ptr(error));
+  std::lock_guard<std::mutex> lock(mutex);
+  cache.erase(key);
+  throw error;
+}
+
+Kernel attn::compile(std::string_view source, const CompileOptions &options) {
+  return Kernel(compileOnce(source, options));
+}
+
+static llvm::Expected<ObjectFile> compileObject(std::string_view source, const CompileOptions &options,
+                                                const std::string &headerName, bool runtime) {
+  Program program(source, options);
+  if (llvm::Error error = program.parse())
+    return error;
+  std::vector<KernelInterface> interfaces;
+  for (KernelOp kernel : program.kernels()) {
+    llvm::Expected<KernelInterface> interface = program.interfaceOf(kernel);
+    if (!interface)
+      return interface.takeError();
+    interfaces.push_back(std::move(*interface));
+  }
+  if (interfaces.empty())
+    return llvm::createStringError(options.name + ": error: the source has no kernel");
+  llvm::Expected<std::string> header = writeHeader(interfaces, headerName);
+  if (!header)
+    return llvm::createStringError(options.name + ": error: " + llvm::toString(header.takeError()));
+  if (llvm::Error error = program.simplify())
+    return error;
+  llvm::Expected<Machine> machine = machineForTarget(options.target);
+  if (!machine)
+    return machine.takeError();
+  ObjectFile file{"", std::move(*header), {}};
+  ObjectBuilder builder(runtime);
+  for (auto [kernel, interface] : llvm::zip_equal(program.kernels(), interfaces)) {
+    llvm::Expected<HalideKernel> lowered = program.lower(kernel, *machine);
+    if (!lowered)
+      return lowered.takeError();
+    if (llvm::Error error = builder.add(*lowered, interface))
+      return error;
+    file.kernels.push_back(interface.name);
+  }
+  llvm::Expected<std::string> object = builder.finish();
+  if (!object)
+    return object.takeError();
+  file.object = std::move(*object);
+  return file;
+}
+
+ObjectFile attn::compileToObject(std::string_view source, const CompileOptions &options, const std::string &headerName,
+                                 bool runtime) {
+  llvm::Expected<ObjectFile> file = compileObject(source, options, headerName, runtime);
+  if (!file)
+    throw CompileError(llvm::toString(file.takeError()));
+  return std::move(*file);
+}
+
+void attn::setNumThreads(int threads) {
+  if (llvm::Error error = setHalideThreads(threads))
+    throw std::runtime_error(llvm::toString(std::move(error)));
+}

@@ -1,0 +1,170 @@
+//===- Header.cpp - The C declarations of an object's kernels -------------===//
+
+#include "Header.h"
+
+#include "Embedded.h"
+#include <fmt/format.h>
+#include <set>
+
+using namespace attn;
+
+/// Words that cannot name a function or a parameter in C99 or C++20.
+static bool isKeyword(const std::string &name) {
+  static const std::set<std::string> keywords = {"alignas",
+                                                 "alignof",
+                                                 "and",
+                                                 "and_eq",
+                                                 "asm",
+                                                 "auto",
+                                                 "bitand",
+                                                 "bitor",
+                                                 "bool",
+                                                 "break",
+                                                 "case",
+                                                 "catch",
+                                                 "char",
+                                                 "char8_t",
+                                                 "char16_t",
+                                                 "char32_t",
+                                                 "class",
+                                                 "co_await",
+                                                 "co_return",
+                                                 "co_yield",
+                                                 "compl",
+                                                 "concept",
+                                                 "const",
+                                                 "const_cast",
+                                                 "consteval",
+                                                 "constexpr",
+                                                 "constinit",
+                                                 "continue",
+                                                 "decltype",
+                                                 "default",
+                                                 "delete",
+                                                 "do",
+                                                 "double",
+                                                 "else",
+                                                 "enum",
+                                                 "explicit",
+                                                 "export",
+                                                 "extern",
+                                                 "false",
+                                                 "float",
+                                                 "dynamic_cast",
+                                                 "for",
+                                                 "friend",
+                                                 "goto",
+                                                 "if",
+                                                 "inline",
+                                                 "int",
+                                                 "long",
+                                                 "mutable",
+                                                 "namespace",
+                                                 "new",
+                                                 "noexcept",
+                                                 "not",
+                                                 "not_eq",
+                                                 "nullptr",
+                                                 "operator",
+                                                 "or",
+                                                 "or_eq",
+                                                 "private",
+                                                 "protected",
+                                                 "public",
+                                                 "register",
+                                                 "reinterpret_cast",
+                                                 "requires",
+                                                 "restrict",
+                                                 "return",
+                                                 "short",
+                                                 "signed",
+                                                 "sizeof",
+                                                 "static",
+                                                 "static_assert",
+                                                 "static_cast",
+                                                 "struct",
+                                                 "switch",
+                                                 "template",
+                                                 "this",
+                                                 "thread_local",
+                                                 "throw",
+                                                 "true",
+                                                 "try",
+                                                 "typedef",
+                                                 "typeid",
+                                                 "typename",
+                                                 "union",
+                                                 "unsigned",
+                                                 "using",
+                                                 "virtual",
+                                                 "void",
+                                                 "volatile",
+                                                 "wchar_t",
+                                                 "while",
+                                                 "xor",
+                                                 "xor_eq"};
+  return keywords.count(name) != 0;
+}
+
+static std::string parameterName(const std::string &name) { return isKeyword(name) ? name + "_" : name; }
+
+std::string attn::describeType(const TensorInterface &tensor) {
+  std::string text = tensor.dtype;
+  for (size_t i = 0; i < tensor.shape.size(); ++i)
+    text += (i ? ", " : "[") + tensor.shape[i].text;
+  return tensor.shape.empty() ? text : text + "]";
+}
+
+static std::string describeTensor(const TensorInterface &tensor, size_t width, bool output) {
+  std::string text = fmt::format(" *   {:<{}}  {}", parameterName(tensor.name), width, describeType(tensor));
+  if (tensor.defaultValue)
+    text += fmt::format(", or NULL for {:g}", *tensor.defaultValue);
+  if (output)
+    text += ", written";
+  return text + "\n";
+}
+
+static std::string declare(const KernelInterface &kernel) {
+  size_t width = 0;
+  std::string parameters, description;
+  for (const auto *tensors : {&kernel.inputs, &kernel.outputs})
+    for (const TensorInterface &tensor : *tensors)
+      width = std::max(width, parameterName(tensor.name).size());
+  for (const auto *tensors : {&kernel.inputs, &kernel.outputs}) {
+    bool output = tensors == &kernel.outputs;
+    for (const TensorInterface &tensor : *tensors) {
+      description += describeTensor(tensor, width, output);
+      parameters += fmt::format("{}{}DLTensor *{}", parameters.empty() ? "" : ", ", output ? "" : "const ",
+                                parameterName(tensor.name));
+    }
+  }
+  return fmt::format("/* {}\n *\n{} */\nint {}({});\n", kernel.name, description, kernel.name, parameters);
+}
+
+/// "ATTN_SCALED_DOT_H" for "scaled_dot.h".
+static std::string guard(const std::string &name) {
+  std::string text = "ATTN_GENERATED_";
+  for (unsigned char letter : name)
+    text += std::isalnum(letter) ? char(std::toupper(letter)) : '_';
+  return text;
+}
+
+llvm::Expected<std::string> attn::writeHeader(llvm::ArrayRef<KernelInterface> kernels, const std::string &name) {
+  for (const KernelInterface &kernel : kernels)
+    if (isKeyword(kernel.name))
+      return llvm::createStringError("a kernel cannot be named '" + kernel.name + "': it is a keyword of C or C++");
+  std::string text =
+      fmt::format("/* {0}: written by attnc from an .attn file.\n"
+                  " *\n"
+                  " * Tensors are DLPack's, on the CPU, with any strides; a unit stride in the last dimension is "
+                  "the fast path.\n"
+                  " * A size of one name is the same in all tensors of a call. A kernel returns 0 or a code of enum\n"
+                  " * attn_error, and attn_last_error() says what was wrong.\n"
+                  " */\n\n#ifndef {1}\n#define {1}\n\n",
+                  name, guard(name));
+  text += dlpackHeader().str() + "\n" + runtimeHeader().str();
+  text += "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
+  for (const KernelInterface &kernel : kernels)
+    text += declare(kernel) + "\n";
+  return text + "#ifdef __cplusplus\n}\n#endif\n\n#endif\n";
+}

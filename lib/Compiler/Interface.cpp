@@ -1,0 +1,133 @@
+//===- Interface.cpp - What a kernel takes and gives -----------------------===//
+
+#include "Interface.h"
+
+#include "SizePrograms.h"
+#include "llvm/ADT/APFloat.h"
+
+using namespace attn;
+using namespace mlir;
+
+// DLPack 0.6, which Debian ships, does not declare kDLBool.
+static constexpr int64_t boolCode = 6;
+
+static void setElementType(TensorInterface &tensor, Type type) {
+  tensor.bits = type.isSignlessInteger(1) ? 8 : type.getIntOrFloatBitWidth();
+  std::string bits = std::to_string(tensor.bits);
+  if (type.isSignlessInteger(1)) {
+    tensor.dtype = "bool";
+    tensor.code = boolCode;
+  } else if (type.isBF16()) {
+    tensor.dtype = "bf16";
+    tensor.code = kDLBfloat;
+  } else if (isa<FloatType>(type)) {
+    tensor.dtype = "f" + bits;
+    tensor.code = kDLFloat;
+  } else {
+    bool isUnsigned = type.isUnsignedInteger();
+    tensor.dtype = (isUnsigned ? "u" : "i") + bits;
+    tensor.code = isUnsigned ? kDLUInt : kDLInt;
+  }
+}
+
+static void setDefault(TensorInterface &tensor, TypedAttr value) {
+  if (auto number = dyn_cast<FloatAttr>(value)) {
+    tensor.defaultValue = number.getValueAsDouble();
+    tensor.defaultBits = number.getValue().bitcastToAPInt().getZExtValue();
+  } else if (auto integer = dyn_cast<IntegerAttr>(value)) {
+    bool isSigned = !integer.getType().isUnsignedInteger() && !integer.getType().isSignlessInteger(1);
+    tensor.defaultValue = isSigned ? integer.getValue().signedRoundToDouble() : integer.getValue().roundToDouble();
+    tensor.defaultBits = integer.getValue().getZExtValue();
+  }
+}
+
+/// Orders the sizes so that each follows from one dimension and those before it: plain names first, then, as long as
+/// there are any, expressions with one unknown name.
+static SizePositions orderSizes(KernelOp kernel, std::vector<SizeInterface> &sizes) {
+  SizePositions positions;
+  auto visit = [&](bool plain) {
+    bool found = false;
+    for (auto [tensor, parameter] : llvm::enumerate(kernel.getParameters()))
+      for (auto [dimension, size] : llvm::enumerate(cast<AttnTensorType>(parameter.getType()).getShape())) {
+        StringAttr name = size.isName() == plain ? solvableName(size, positions) : StringAttr();
+        if (!name)
+          continue;
+        sizes.push_back({name.str(), int64_t(tensor), int64_t(dimension), solutionProgram(size, name, positions)});
+        positions[name.getValue()] = sizes.size() - 1;
+        found = true;
+      }
+    return found;
+  };
+  visit(/*plain=*/true);
+  while (visit(/*plain=*/false))
+    ;
+  return positions;
+}
+
+static LogicalResult checkDepth(KernelOp kernel, const SizeProgram &program) {
+  if (stackDepth(program) <= ATTN_STACK_DEPTH)
+    return success();
+  return kernel.emitError() << "the size expression '" << program.text << "' is nested too deeply";
+}
+
+FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel) {
+  KernelInterface interface;
+  interface.name = kernel.getSymName().str();
+  SizePositions positions = orderSizes(kernel, interface.sizes);
+  for (StringAttr name : kernel.getSizeNames()) {
+    if (!positions.contains(name.getValue()))
+      return kernel.emitError() << "the size " << name.getValue()
+                                << " does not follow from the shapes of the parameters of '" << interface.name
+                                << "': give one of them a dimension [" << name.getValue() << "]";
+    interface.sizeOrder.push_back(positions.lookup(name.getValue()));
+  }
+  auto describe = [&](StringRef name, AttnTensorType type) {
+    TensorInterface tensor{name.str(), "", 0, 0, {}, {}, 0};
+    setElementType(tensor, type.getElementType());
+    for (SizeAttr size : type.getShape())
+      tensor.shape.push_back(sizeProgram(size, positions));
+    return tensor;
+  };
+  for (unsigned i = 0; i < kernel.getParameters().size(); ++i) {
+    interface.inputs.push_back(describe(kernel.getParameterName(i), kernel.getParameterType(i)));
+    if (TypedAttr value = kernel.getDefault(i))
+      setDefault(interface.inputs.back(), value);
+  }
+  ReturnOp outputs = kernel.getReturn();
+  for (unsigned i = 0; i < outputs.getOutputs().size(); ++i)
+    interface.outputs.push_back(describe(outputs.getOutputName(i), outputs.getOutputType(i)));
+  for (const auto *tensors : {&interface.inputs, &interface.outputs})
+    for (const TensorInterface &tensor : *tensors)
+      for (const SizeProgram &size : tensor.shape)
+        if (failed(checkDepth(kernel, size)))
+          return failure();
+  for (const SizeInterface &size : interface.sizes)
+    if (failed(checkDepth(kernel, size.solution)))
+      return failure();
+  return interface;
+}
+
+static attn_expression view(const SizeProgram &program) {
+  return {program.text.c_str(), int64_t(program.code.size()), program.code.data()};
+}
+
+NativeSignature::NativeSignature(KernelInterface described, int (*function)(void **))
+    : interface(std::move(described)) {
+  for (const auto *list : {&interface.inputs, &interface.outputs})
+    for (const TensorInterface &tensor : *list) {
+      auto &shape = shapes.emplace_back();
+      llvm::append_range(shape, llvm::map_range(tensor.shape, view));
+      tensors.push_back({tensor.name.c_str(), tensor.code, tensor.bits, int64_t(shape.size()), shape.data(),
+                         tensor.defaultValue.has_value(), tensor.defaultBits});
+    }
+  for (const SizeInterface &size : interface.sizes)
+    sizes.push_back({size.name.c_str(), size.tensor, size.dimension, view(size.solution)});
+  signature = {interface.name.c_str(),
+               int64_t(interface.inputs.size()),
+               int64_t(interface.outputs.size()),
+               int64_t(sizes.size()),
+               tensors.data(),
+               sizes.data(),
+               interface.sizeOrder.data(),
+               function};
+}

@@ -1,0 +1,70 @@
+//===- Interface.h - What a kernel takes and gives ---------------*- C++ -*-===//
+//
+// A kernel's tensors and sizes in a form that needs no MLIR: from it come the table that the runtime checks arguments
+// by (attn/Runtime/Signature.h) for this process and for objects, the C header, and Kernel::inputs.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_COMPILER_INTERFACE_H
+#define ATTN_LIB_COMPILER_INTERFACE_H
+
+#include "attn/IR/Attn.h"
+#include "attn/Runtime/Signature.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attn {
+
+/// A size expression as text and as a postfix program (attn_opcode).
+struct SizeProgram {
+  std::string text;
+  std::vector<attn_instruction> code;
+};
+
+struct TensorInterface {
+  std::string name;
+  std::string dtype; ///< f64 f32 f16 bf16 i64 i32 i8 u8 bool
+  int64_t code;      ///< DLDataTypeCode
+  int64_t bits;
+  std::vector<SizeProgram> shape;
+  std::optional<double> defaultValue;
+  uint64_t defaultBits = 0; ///< The default's bytes in the tensor's dtype.
+};
+
+struct SizeInterface {
+  std::string name;
+  int64_t tensor, dimension; ///< The dimension of an input that it is solved from.
+  SizeProgram solution;
+};
+
+struct KernelInterface {
+  std::string name;
+  std::vector<TensorInterface> inputs, outputs;
+  std::vector<SizeInterface> sizes; ///< In an order in which each follows from those before it.
+  std::vector<int64_t> sizeOrder;   ///< Position in `sizes` of each of KernelOp::getSizeNames().
+
+  /// Fails with a diagnostic where a size follows from no input's shape.
+  static mlir::FailureOr<KernelInterface> of(KernelOp kernel);
+};
+
+/// The table of an interface for kernels that run in this process.
+class NativeSignature {
+public:
+  NativeSignature(KernelInterface interface, int (*function)(void **));
+  NativeSignature(const NativeSignature &) = delete;
+  const attn_signature &get() const { return signature; }
+  const KernelInterface &getInterface() const { return interface; }
+
+private:
+  KernelInterface interface;
+  std::vector<std::vector<attn_expression>> shapes;
+  std::vector<attn_tensor> tensors;
+  std::vector<attn_size> sizes;
+  attn_signature signature;
+};
+
+} // namespace attn
+
+#endif // ATTN_LIB_COMPILER_INTERFACE_H

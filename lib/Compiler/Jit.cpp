@@ -1,0 +1,88 @@
+//===- Jit.cpp - Kernels in this process ----------------------------------===//
+//
+//   libc, libm ← Halide's runtime (one for the process) ← a library for each kernel
+//
+//===----------------------------------------------------------------------===//
+
+#include "Jit.h"
+
+#include "Embedded.h"
+#include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
+#include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/TargetSelect.h"
+
+#include <atomic>
+
+using namespace attn;
+using namespace llvm::orc;
+
+extern "C" void halide_error(void *context, const char *text); // lib/Runtime/Error.c
+
+namespace {
+
+/// What all kernels of a process share.
+struct Process {
+  std::unique_ptr<LLJIT> jit;
+  JITDylib *runtime = nullptr;
+  std::atomic<int> kernels = 0;
+
+  static llvm::Expected<Process *> create() {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    auto jit = LLJITBuilder().setPlatformSetUp(setUpInactivePlatform).create();
+    if (!jit)
+      return jit.takeError();
+    auto process = std::make_unique<Process>();
+    process->jit = std::move(*jit);
+    process->runtime = &process->jit->getMainJITDylib();
+    // Defined first, so that the weak definition in Halide's runtime gives way to it.
+    SymbolMap ours;
+    ours[process->jit->mangleAndIntern("halide_error")] = {ExecutorAddr::fromPtr(&halide_error),
+                                                           llvm::JITSymbolFlags::Exported};
+    if (llvm::Error error = process->runtime->define(absoluteSymbols(std::move(ours))))
+      return error;
+    if (llvm::Error error = process->jit->addObjectFile(
+            *process->runtime, llvm::MemoryBuffer::getMemBuffer(halideRuntimeObject(), "halide_runtime", false)))
+      return error;
+    return process.release();
+  }
+
+  /// Never destroyed: Halide's threads run in it.
+  static llvm::Expected<Process *> get() {
+    static llvm::Expected<Process *> process = create();
+    if (process)
+      return *process;
+    return llvm::createStringError("this process cannot run kernels");
+  }
+};
+
+} // namespace
+
+llvm::Expected<ArgvFunction> attn::loadKernel(const std::string &object, const std::string &name) {
+  llvm::Expected<Process *> process = Process::get();
+  if (!process)
+    return process.takeError();
+  LLJIT &jit = *(*process)->jit;
+  llvm::Expected<JITDylib &> library = jit.createJITDylib("kernel" + std::to_string((*process)->kernels++));
+  if (!library)
+    return library.takeError();
+  library->addToLinkOrder(*(*process)->runtime);
+  if (llvm::Error error = jit.addObjectFile(*library, llvm::MemoryBuffer::getMemBufferCopy(object, name)))
+    return error;
+  llvm::Expected<ExecutorAddr> address = jit.lookup(*library, name);
+  if (!address)
+    return address.takeError();
+  return address->toPtr<ArgvFunction>();
+}
+
+llvm::Error attn::setHalideThreads(int threads) {
+  llvm::Expected<Process *> process = Process::get();
+  if (!process)
+    return process.takeError();
+  llvm::Expected<ExecutorAddr> address = (*process)->jit->lookup("halide_set_num_threads");
+  if (!address)
+    return address.takeError();
+  address->toPtr<int (*)(int)>()(std::max(threads, 0));
+  return llvm::Error::success();
+}

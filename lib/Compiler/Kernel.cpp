@@ -1,0 +1,113 @@
+//===- Kernel.cpp - Running a compiled kernel -----------------------------===//
+
+#include "Kernel.h"
+
+#include "Program.h"
+#include "Tensors.h"
+#include "attn/Runtime/Runtime.h"
+
+#include <fmt/format.h>
+
+using namespace attn;
+
+static std::vector<TensorInfo> publicInfo(const std::vector<TensorInterface> &tensors) {
+  std::vector<TensorInfo> result;
+  for (const TensorInterface &tensor : tensors) {
+    TensorInfo &info = result.emplace_back(TensorInfo{tensor.name, tensor.dtype, {}, tensor.defaultValue});
+    for (const SizeProgram &size : tensor.shape)
+      info.shape.push_back(size.text);
+  }
+  return result;
+}
+
+Kernel::Implementation::Implementation(std::string source, CompileOptions options, KernelInterface interface,
+                                       int (*function)(void **))
+    : source(std::move(source)), options(std::move(options)), signature(std::move(interface), function),
+      inputs(publicInfo(signature.getInterface().inputs)), outputs(publicInfo(signature.getInterface().outputs)) {}
+
+Kernel::Kernel(std::shared_ptr<const Implementation> implementation) : implementation(std::move(implementation)) {}
+
+const std::string &Kernel::name() const { return implementation->signature.getInterface().name; }
+const std::vector<TensorInfo> &Kernel::inputs() const { return implementation->inputs; }
+const std::vector<TensorInfo> &Kernel::outputs() const { return implementation->outputs; }
+
+static void check(int code) {
+  if (code)
+    throw RunError(code, attn_last_error());
+}
+
+static void checkCount(const std::string &kernel, const char *what, size_t found, size_t expected) {
+  if (found != expected)
+    throw RunError(ATTN_ERROR_COUNT, fmt::format("{}: {} {}{} given, but it has {}", kernel, found, what,
+                                                 found == 1 ? "" : "s", expected));
+}
+
+void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const {
+  checkCount(name(), "input", inputs.size(), this->inputs().size());
+  checkCount(name(), "output", outputs.size(), this->outputs().size());
+  const attn_signature &signature = implementation->signature.get();
+  if (!signature.function)
+    throw RunError(ATTN_ERROR_KERNEL,
+                   fmt::format("{}: was compiled for {}, and kernels run only where they are compiled for host", name(),
+                               implementation->options.target));
+  llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
+  tensors.append(outputs.begin(), outputs.end());
+  check(attn_invoke(&signature, tensors.data()));
+}
+
+std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const DLTensor *> &inputs) const {
+  checkCount(name(), "input", inputs.size(), this->inputs().size());
+  size_t total = 0;
+  for (const TensorInfo &output : outputs())
+    total += output.shape.size();
+  std::vector<int64_t> extents(total);
+  check(attn_output_shapes(&implementation->signature.get(), inputs.data(), extents.data()));
+  std::vector<std::vector<int64_t>> shapes;
+  auto next = extents.begin();
+  for (const TensorInfo &output : outputs()) {
+    shapes.emplace_back(next, next + output.shape.size());
+    next += output.shape.size();
+  }
+  return shapes;
+}
+
+/// Checks the arguments as a run does, without running anything.
+static void checkArguments(const attn_signature &signature, const std::vector<const DLTensor *> &inputs,
+                           const std::vector<DLTensor *> &outputs) {
+  attn_signature nothing = signature;
+  nothing.function = nullptr;
+  llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
+  tensors.append(outputs.begin(), outputs.end());
+  check(attn_invoke(&nothing, tensors.data()));
+}
+
+/// The reference's outputs, or what went wrong.
+static llvm::Expected<std::vector<ReferenceTensor>> interpret(const std::string &source, const CompileOptions &options,
+                                                              llvm::ArrayRef<ReferenceTensor> inputs) {
+  Program program(source, options);
+  if (llvm::Error error = program.parse())
+    return error;
+  llvm::Expected<KernelOp> kernel = program.onlyKernel();
+  if (!kernel)
+    return kernel.takeError();
+  return runReference(*kernel, inputs);
+}
+
+void Kernel::reference(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const {
+  checkCount(name(), "input", inputs.size(), this->inputs().size());
+  checkCount(name(), "output", outputs.size(), this->outputs().size());
+  checkArguments(implementation->signature.get(), inputs, outputs);
+  std::vector<ReferenceTensor> values;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    values.push_back(inputs[i] ? readTensor(*inputs[i]) : ReferenceTensor{{}, {*this->inputs()[i].defaultValue}});
+  llvm::Expected<std::vector<ReferenceTensor>> results =
+      interpret(implementation->source, implementation->options, values);
+  if (!results)
+    throw RunError(ATTN_ERROR_KERNEL, llvm::toString(results.takeError()));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    writeTensor((*results)[i], *outputs[i]);
+}
+
+std::string Kernel::emit(const std::string &stage) const {
+  return attn::emit(implementation->source, implementation->options, stage);
+}

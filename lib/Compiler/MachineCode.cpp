@@ -1,0 +1,64 @@
+//===- MachineCode.cpp - From LLVM IR to objects and assembly -------------===//
+
+#include "MachineCode.h"
+
+#include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Support/MemoryBufferRef.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/Target/TargetOptions.h"
+
+#include <mutex>
+
+using namespace attn;
+
+static void initializeTargets() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeAllTargetInfos();
+    llvm::InitializeAllTargets();
+    llvm::InitializeAllTargetMCs();
+    llvm::InitializeAllAsmParsers();
+    llvm::InitializeAllAsmPrinters();
+  });
+}
+
+llvm::Expected<std::unique_ptr<llvm::Module>> attn::readBitcode(llvm::StringRef bitcode, llvm::LLVMContext &context) {
+  return llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, "kernel"), context);
+}
+
+static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> targetMachine(const llvm::Module &module) {
+  initializeTargets();
+  std::string error;
+  const llvm::Target *target = llvm::TargetRegistry::lookupTarget(module.getTargetTriple(), error);
+  if (!target)
+    return llvm::createStringError(error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
+  options.FunctionSections = true;
+  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+      module.getTargetTriple(), "", "", options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
+  if (!machine)
+    return llvm::createStringError("LLVM has no back end for " + module.getTargetTriple().str());
+  return machine;
+}
+
+llvm::Expected<std::string> attn::emitMachineCode(llvm::Module &module, MachineCodeKind kind) {
+  llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machine = targetMachine(module);
+  if (!machine)
+    return machine.takeError();
+  module.setDataLayout((*machine)->createDataLayout());
+  llvm::SmallString<0> code;
+  llvm::raw_svector_ostream os(code);
+  llvm::legacy::PassManager passes;
+  bool object = kind == MachineCodeKind::Object;
+  if ((*machine)->addPassesToEmitFile(passes, os, nullptr,
+                                      object ? llvm::CodeGenFileType::ObjectFile : llvm::CodeGenFileType::AssemblyFile))
+    return llvm::createStringError("LLVM cannot write " + llvm::Twine(object ? "objects" : "assembly") + " for " +
+                                   module.getTargetTriple().str());
+  passes.run(module);
+  return code.str().str();
+}

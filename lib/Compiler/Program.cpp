@@ -1,0 +1,103 @@
+//===- Program.cpp - A source on its way through the stages ---------------===//
+
+#include "Program.h"
+
+#include "attn/Language/Language.h"
+#include "attn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace attn;
+using namespace mlir;
+
+static llvm::Error textError(const llvm::Twine &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+}
+
+static DialectRegistry dialects() {
+  DialectRegistry registry;
+  registry.insert<AttnDialect, arith::ArithDialect, math::MathDialect>();
+  return registry;
+}
+
+static llvm::SourceMgr sourceManager(std::string_view source, const std::string &name) {
+  llvm::SourceMgr sources;
+  sources.AddNewSourceBuffer(llvm::MemoryBuffer::getMemBufferCopy(source, name), llvm::SMLoc());
+  return sources;
+}
+
+Program::Program(std::string_view source, const CompileOptions &options)
+    : options(options), context(dialects(), MLIRContext::Threading::DISABLED),
+      sources(sourceManager(source, options.name)), report(text), handler(sources, &context, report) {
+  context.loadAllAvailableDialects();
+}
+
+llvm::Error Program::reported(const llvm::Twine &otherwise) {
+  if (text.empty())
+    return textError(otherwise);
+  llvm::Error error = textError(llvm::StringRef(text).rtrim());
+  text.clear();
+  return error;
+}
+
+llvm::Expected<std::string> Program::syntaxTree() {
+  std::string tree;
+  llvm::raw_string_ostream os(tree);
+  if (!printSyntaxTree(sources, os, report))
+    return reported("the source has errors");
+  return tree;
+}
+
+llvm::Error Program::parse() {
+  static const char *const dtypes[] = {"", "f32", "bf16", "f16"};
+  if (!llvm::is_contained(dtypes, options.dtype))
+    return textError("the dtype must be f32, bf16 or f16, but is '" + options.dtype + "'");
+  if (options.checkBounds)
+    return textError("checks of data-dependent subscripts (--check-bounds) are not supported yet");
+  LanguageOptions language;
+  for (const auto &[name, value] : options.sizes)
+    language.sizes[name] = value;
+  language.dtype = options.dtype;
+  language.kernel = options.kernel;
+  module = parseSource(sources, context, language, report);
+  return module ? llvm::Error::success() : reported("the source has errors");
+}
+
+llvm::Error Program::simplify() {
+  PassManager passes(&context);
+  buildSimplification(passes);
+  return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
+}
+
+llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &machine) {
+  llvm::Expected<HalideKernel> lowered = lowerToHalide(kernel, Plan::choose(kernel, machine), machine);
+  if (lowered)
+    return lowered;
+  std::string message = llvm::toString(lowered.takeError());
+  return text.empty() ? textError(options.name + ": error: " + message) : reported(message);
+}
+
+llvm::SmallVector<KernelOp> Program::kernels() { return llvm::to_vector(module->getOps<KernelOp>()); }
+
+llvm::Expected<KernelInterface> Program::interfaceOf(KernelOp kernel) {
+  FailureOr<KernelInterface> interface = KernelInterface::of(kernel);
+  if (failed(interface))
+    return reported("the kernel has no interface");
+  return *interface;
+}
+
+llvm::Expected<KernelOp> Program::onlyKernel() {
+  llvm::SmallVector<KernelOp> found = kernels();
+  if (found.size() == 1)
+    return found.front();
+  std::string names;
+  for (KernelOp kernel : found)
+    names += (names.empty() ? "" : ", ") + kernel.getSymName().str();
+  if (found.empty())
+    return textError(options.name + ": error: the source has no kernel");
+  return textError(options.name + ": error: the source has " + llvm::Twine(found.size()) + " kernels (" + names +
+                 "): say which one");
+}

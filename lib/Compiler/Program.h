@@ -1,0 +1,56 @@
+//===- Program.h - A source on its way through the stages -------*- C++ -*-===//
+//
+// Owns the MLIR context of one compilation and the module in it, and gathers everything that is reported about
+// them. Nothing is shared between programs, so each thread may have its own.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_COMPILER_PROGRAM_H
+#define ATTN_LIB_COMPILER_PROGRAM_H
+
+#include "Interface.h"
+#include "attn/Compiler/Compiler.h"
+#include "attn/Halide/Lowering.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/Support/Error.h"
+#include "llvm/Support/SourceMgr.h"
+
+namespace attn {
+
+class Program {
+public:
+  Program(std::string_view source, const CompileOptions &options);
+
+  /// The stages in order; each is called once, and the later ones need the earlier ones.
+  llvm::Expected<std::string> syntaxTree();
+  llvm::Error parse();
+  llvm::Error simplify();
+  llvm::Expected<HalideKernel> lower(KernelOp kernel, const Machine &machine);
+
+  mlir::ModuleOp getModule() { return *module; }
+  llvm::SmallVector<KernelOp> kernels();
+  /// Its interface as the source gives it: only before `simplify`.
+  llvm::Expected<KernelInterface> interfaceOf(KernelOp kernel);
+  /// The kernel of a program that must have exactly one.
+  llvm::Expected<KernelOp> onlyKernel();
+
+private:
+  /// An error of what was reported up to now, or of `otherwise` where nothing was.
+  llvm::Error reported(const llvm::Twine &otherwise);
+
+  CompileOptions options;
+  mlir::MLIRContext context;
+  llvm::SourceMgr sources;
+  std::string text;
+  llvm::raw_string_ostream report;
+  mlir::SourceMgrDiagnosticHandler handler;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+};
+
+} // namespace attn
+
+#endif // ATTN_LIB_COMPILER_PROGRAM_H

@@ -1,0 +1,112 @@
+//===- Stages.cpp - Prints every stage of a compilation -------------------===//
+//
+//   ast → attn → simplified → plan → halide → loops → llvm → asm → object
+//
+//===----------------------------------------------------------------------===//
+
+#include "MachineCode.h"
+#include "Object.h"
+#include "Program.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include <fmt/format.h>
+
+using namespace attn;
+
+const std::vector<std::string> &attn::stages() {
+  static const std::vector<std::string> names = {"ast",   "attn", "simplified", "plan",  "halide",
+                                                 "loops", "llvm", "asm",        "object"};
+  return names;
+}
+
+static std::string moduleText(mlir::ModuleOp module) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  module.print(os);
+  return text + "\n";
+}
+
+static std::string planText(KernelOp kernel, const Machine &machine) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  Plan::choose(kernel, machine).print(os);
+  return text;
+}
+
+/// The kernel's own code, without runtime and wrapper, as LLVM IR or assembly.
+static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const KernelInterface &interface,
+                                            bool assembly) {
+  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), /*runtime=*/false);
+  if (!bitcode)
+    return bitcode.takeError();
+  llvm::LLVMContext context;
+  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(*bitcode, context);
+  if (!module)
+    return module.takeError();
+  if (assembly)
+    return emitMachineCode(**module, MachineCodeKind::Assembly);
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  (*module)->print(os, nullptr);
+  return text;
+}
+
+/// The text of a stage that comes after the dialect, for one kernel.
+static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const KernelInterface &interface,
+                                              const Machine &machine, llvm::StringRef stage) {
+  if (stage == "plan")
+    return planText(kernel, machine);
+  llvm::Expected<HalideKernel> lowered = program.lower(kernel, machine);
+  if (!lowered)
+    return lowered.takeError();
+  if (stage == "halide" || stage == "loops")
+    return lowered->print(stage == "halide" ? HalideStage::Halide : HalideStage::Loops);
+  return codeText(*lowered, interface, stage == "asm");
+}
+
+static llvm::Expected<std::string> stageText(std::string_view source, const CompileOptions &options,
+                                             llvm::StringRef stage) {
+  Program program(source, options);
+  if (stage == "ast")
+    return program.syntaxTree();
+  if (llvm::Error error = program.parse())
+    return error;
+  if (stage == "attn")
+    return moduleText(program.getModule());
+  llvm::StringMap<KernelInterface> interfaces;
+  for (KernelOp kernel : program.kernels()) {
+    llvm::Expected<KernelInterface> interface = program.interfaceOf(kernel);
+    if (!interface)
+      return interface.takeError();
+    interfaces[kernel.getSymName()] = std::move(*interface);
+  }
+  if (llvm::Error error = program.simplify())
+    return error;
+  if (stage == "simplified")
+    return moduleText(program.getModule());
+  llvm::Expected<Machine> machine = machineForTarget(options.target);
+  if (!machine)
+    return machine.takeError();
+  std::string text;
+  for (KernelOp kernel : program.kernels()) {
+    llvm::Expected<std::string> part = kernelText(program, kernel, interfaces[kernel.getSymName()], *machine, stage);
+    if (!part)
+      return part.takeError();
+    text += *part;
+  }
+  return text;
+}
+
+std::string attn::emit(std::string_view source, const CompileOptions &options, const std::string &stage) {
+  if (stage == "object")
+    return compileToObject(source, options, "kernel.h").object;
+  if (stage == "ptx" || stage == "opencl" || stage == "library")
+    throw std::invalid_argument(fmt::format("the stage '{}' is not supported yet", stage));
+  if (!llvm::is_contained(stages(), stage))
+    throw std::invalid_argument(
+        fmt::format("there is no stage '{}'; the stages are {}", stage, llvm::join(stages(), ", ")));
+  llvm::Expected<std::string> text = stageText(source, options, stage);
+  if (!text)
+    throw CompileError(llvm::toString(text.takeError()));
+  return std::move(*text);
+}

@@ -1,0 +1,129 @@
+/*===- Check.c - What must hold of one tensor by itself -------------------===*/
+
+#include "Internal.h"
+
+int64_t attn_element_bytes(const attn_tensor *tensor) { return tensor->bits / 8; }
+
+int64_t attn_stride(const DLTensor *tensor, int64_t dimension) {
+  if (tensor->shape[dimension] <= 1)
+    return 0; /* what the tensor says of it means nothing */
+  if (tensor->strides)
+    return tensor->strides[dimension];
+  int64_t stride = 1;
+  for (int64_t i = tensor->ndim - 1; i > dimension; --i)
+    stride *= tensor->shape[i];
+  return stride;
+}
+
+int attn_is_empty(const DLTensor *tensor) {
+  for (int64_t i = 0; i < tensor->ndim; ++i)
+    if (tensor->shape[i] == 0)
+      return 1;
+  return 0;
+}
+
+/* Writes "f32", or "f32x4" for lanes, or "code 5, 64 bits" for what the language does not have. */
+static void print_dtype(char *text, size_t size, int code, int bits, int lanes) {
+  const char *letter = 0;
+  int known = 0;
+  switch (code) {
+  case kDLInt:
+    letter = "i";
+    known = bits == 8 || bits == 32 || bits == 64;
+    break;
+  case kDLUInt:
+    letter = "u";
+    known = bits == 8;
+    break;
+  case kDLFloat:
+    letter = "f";
+    known = bits == 16 || bits == 32 || bits == 64;
+    break;
+  case kDLBfloat:
+    letter = "bf";
+    known = bits == 16;
+    break;
+  default:
+    break;
+  }
+  char suffix[16] = "";
+  if (lanes != 1)
+    snprintf(suffix, sizeof suffix, "x%d", lanes);
+  if (code == 6 && bits == 8) /* kDLBool; DLPack 0.6 does not declare it */
+    snprintf(text, size, "bool%s", suffix);
+  else if (letter)
+    snprintf(text, size, "%s%d%s%s", letter, bits, suffix, known ? "" : " (which no tensor can be)");
+  else
+    snprintf(text, size, "code %d with %d bits%s", code, bits, suffix);
+}
+
+static int check_dtype(const attn_tensor *expected, const DLTensor *tensor) {
+  DLDataType dtype = tensor->dtype;
+  if (dtype.code == expected->code && dtype.bits == expected->bits && dtype.lanes == 1)
+    return 0;
+  char found[64], wanted[64];
+  print_dtype(found, sizeof found, dtype.code, dtype.bits, dtype.lanes);
+  print_dtype(wanted, sizeof wanted, (int)expected->code, (int)expected->bits, 1);
+  return attn_fail(ATTN_ERROR_DTYPE, "%s: dtype is %s, but must be %s", expected->name, found, wanted);
+}
+
+/* Extents must not be negative, and every address must be computable in 64 bits. */
+static int check_extents(const attn_tensor *expected, const DLTensor *tensor) {
+  int64_t bytes = attn_element_bytes(expected);
+  for (int64_t i = 0; i < expected->rank; ++i) {
+    long long extent = tensor->shape[i];
+    if (extent < 0)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: dimension %lld (%s) is %lld, which is negative", expected->name,
+                       (long long)i, expected->shape[i].text, extent);
+    if (extent > ATTN_MAX_EXTENT)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: dimension %lld (%s) is %lld, but can be at most %lld", expected->name,
+                       (long long)i, expected->shape[i].text, extent, (long long)ATTN_MAX_EXTENT);
+  }
+  if (attn_is_empty(tensor))
+    return 0;
+  int64_t total = bytes, reach = bytes;
+  for (int64_t i = 0; i < expected->rank; ++i) {
+    if (__builtin_mul_overflow(total, tensor->shape[i], &total))
+      return attn_fail(ATTN_ERROR_SIZE, "%s: has more elements than memory can hold", expected->name);
+  }
+  for (int64_t i = 0; tensor->strides && i < expected->rank; ++i) {
+    int64_t stride = attn_stride(tensor, i), distance;
+    if (stride == INT64_MIN || __builtin_mul_overflow(stride < 0 ? -stride : stride, bytes, &distance) ||
+        __builtin_mul_overflow(distance, tensor->shape[i] - 1, &distance) ||
+        __builtin_add_overflow(reach, distance, &reach))
+      return attn_fail(ATTN_ERROR_SIZE, "%s: stride %lld of dimension %lld (%s) reaches beyond memory", expected->name,
+                       (long long)stride, (long long)i, expected->shape[i].text);
+  }
+  return 0;
+}
+
+int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor) {
+  if (!tensor)
+    return attn_fail(ATTN_ERROR_NULL_TENSOR, "%s: the tensor is NULL, and it has no default", expected->name);
+  if (tensor->ndim != expected->rank) {
+    if (expected->rank == 0)
+      return attn_fail(ATTN_ERROR_RANK, "%s: is a scalar, so its rank must be 0, but is %d", expected->name,
+                       (int)tensor->ndim);
+    return attn_fail(ATTN_ERROR_RANK, "%s: rank is %d, but must be %lld", expected->name, (int)tensor->ndim,
+                     (long long)expected->rank);
+  }
+  if (tensor->device.device_type != kDLCPU)
+    return attn_fail(ATTN_ERROR_DEVICE, "%s: is on a device of type %d, but must be on the CPU (type %d)",
+                     expected->name, (int)tensor->device.device_type, (int)kDLCPU);
+  if (check_dtype(expected, tensor))
+    return ATTN_ERROR_DTYPE;
+  if (expected->rank > 0 && !tensor->shape)
+    return attn_fail(ATTN_ERROR_NULL_TENSOR, "%s: the shape is NULL", expected->name);
+  if (check_extents(expected, tensor))
+    return ATTN_ERROR_SIZE;
+  if (attn_is_empty(tensor))
+    return 0;
+  if (!tensor->data)
+    return attn_fail(ATTN_ERROR_NULL_DATA, "%s: the data is NULL, but the tensor has elements", expected->name);
+  int64_t alignment = attn_element_bytes(expected);
+  if ((uintptr_t)attn_data(tensor) % (uintptr_t)alignment != 0)
+    return attn_fail(ATTN_ERROR_ALIGNMENT, "%s: the data must be aligned to %lld bytes, but is %lld past one",
+                     expected->name, (long long)alignment,
+                     (long long)((uintptr_t)attn_data(tensor) % (uintptr_t)alignment));
+  return 0;
+}

@@ -1,0 +1,34 @@
+/*===- HalideBuffer.h - Halide's buffers, by their ABI ----------*- C -*-===*
+ *
+ * The structures of HalideRuntime.h (Halide 21), whose header cannot be included where there is no C library.
+ * A unit test compares the two.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#ifndef ATTN_LIB_RUNTIME_HALIDEBUFFER_H
+#define ATTN_LIB_RUNTIME_HALIDEBUFFER_H
+
+#include <stdint.h>
+
+typedef struct {
+  int32_t minimum, extent, stride;
+  uint32_t flags;
+} attn_halide_dimension;
+
+typedef struct {
+  uint64_t device;
+  const void *device_interface;
+  char *host;
+  uint64_t flags;
+  uint8_t type_code; /* 0 int, 1 uint, 2 float, 4 bfloat: DLPack's codes but for bool, which is a uint of 1 bit */
+  uint8_t type_bits;
+  uint16_t type_lanes;
+  int32_t dimensions;
+  attn_halide_dimension *dimension;
+  void *padding;
+} attn_halide_buffer;
+
+/* Halide's error code for a failed allocation. */
+enum { ATTN_HALIDE_OUT_OF_MEMORY = -11 };
+
+#endif /* ATTN_LIB_RUNTIME_HALIDEBUFFER_H */

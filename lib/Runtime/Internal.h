@@ -1,0 +1,55 @@
+/*===- Internal.h - What the runtime's files share --------------*- C -*-===*
+ *
+ * Compiled for any 64-bit Linux target without its C library's headers: only headers that belong to the compiler are
+ * included, and the few functions of libc that are needed are declared here.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#ifndef ATTN_LIB_RUNTIME_INTERNAL_H
+#define ATTN_LIB_RUNTIME_INTERNAL_H
+
+#include "attn/Runtime/Runtime.h"
+#include "attn/Runtime/Signature.h"
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void *malloc(size_t size);
+void *calloc(size_t count, size_t size);
+void free(void *pointer);
+void *memcpy(void *destination, const void *source, size_t size);
+int snprintf(char *buffer, size_t size, const char *format, ...);
+int vsnprintf(char *buffer, size_t size, const char *format, va_list arguments);
+
+/* Extents and sizes fit Halide's 32-bit integers, with room to round up to a tile. */
+#define ATTN_MAX_EXTENT ((int64_t)1 << 30)
+
+/* Records a message for attn_last_error and returns `code`. */
+int attn_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Forgets the message, so that one that Halide records can be told from an older one. */
+void attn_clear_error(void);
+
+/* `sizes` holds the values of signature->sizes that are known so far. Returns 0, or 1 where the value overflows. */
+int attn_evaluate(const attn_expression *expression, const int64_t *sizes, int64_t dimension, int64_t *value);
+/* Finds all sizes from the inputs' shapes. */
+int attn_solve_sizes(const attn_signature *signature, const DLTensor *const *tensors, int64_t *sizes);
+/* Compares tensor `index` with its shape in the signature. */
+int attn_check_shape(const attn_signature *signature, int64_t index, const DLTensor *const *tensors,
+                     const int64_t *sizes);
+
+/* Checks one tensor by itself: null, rank, device, dtype, extents, data, alignment. */
+int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor);
+/* Checks that outputs share no memory with another tensor or with themselves. */
+int attn_check_overlap(const attn_signature *signature, const DLTensor *const *tensors);
+
+int64_t attn_element_bytes(const attn_tensor *tensor);
+/* The stride of a dimension in elements, also where `strides` is NULL. */
+int64_t attn_stride(const DLTensor *tensor, int64_t dimension);
+int attn_is_empty(const DLTensor *tensor);
+static inline char *attn_data(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+
+/* Copies between the tensor, of any strides, and a row-major copy of it. */
+void attn_pack(const DLTensor *tensor, int64_t element_bytes, char *packed);
+void attn_unpack(const char *packed, int64_t element_bytes, const DLTensor *tensor);
+
+#endif /* ATTN_LIB_RUNTIME_INTERNAL_H */

@@ -1,0 +1,260 @@
+/*===- Invoke.c - From DLTensors to the arguments of a Halide function ----===*
+ *
+ *   check → solve sizes → make buffers (pack what has no unit stride) → run → unpack
+ *
+ * The kernel wants a unit stride in the last dimension, and 32-bit strides in the others. An input that
+ * lacks them is copied into row-major order first; an output is computed in row-major order and copied out.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#include "HalideBuffer.h"
+#include "Internal.h"
+
+/* The arrays of a call; on the stack where they are as small as usual. */
+enum { STACK_TENSORS = 24, STACK_DIMENSIONS = 96, STACK_SIZES = 32 };
+
+typedef struct {
+  void **arguments;                  /* inputs, sizes, outputs */
+  attn_halide_buffer *buffers;       /* one a tensor */
+  attn_halide_dimension *dimensions; /* of all buffers */
+  char **temporaries;                /* one a tensor, mostly NULL */
+  int64_t *sizes;                    /* in the signature's order */
+  int32_t *size_arguments;           /* in the kernel's order */
+} frame;
+
+static int64_t tensor_count(const attn_signature *signature) {
+  return signature->input_count + signature->output_count;
+}
+
+/* Checks what can be checked without sizes. A NULL scalar with a default is right. */
+static int check_tensors(const attn_signature *signature, const DLTensor *const *tensors, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (!tensors[i] && signature->tensors[i].has_default)
+      continue;
+    int error = attn_check_tensor(&signature->tensors[i], tensors[i]);
+    if (error)
+      return error;
+  }
+  return 0;
+}
+
+static int check_shapes(const attn_signature *signature, const DLTensor *const *tensors, int64_t count,
+                        const int64_t *sizes) {
+  for (int64_t i = 0; i < count; ++i) {
+    int error = attn_check_shape(signature, i, tensors, sizes);
+    if (error)
+      return error;
+  }
+  return 0;
+}
+
+static int all_outputs_empty(const attn_signature *signature, const DLTensor *const *tensors) {
+  for (int64_t i = signature->input_count; i < tensor_count(signature); ++i)
+    if (!attn_is_empty(tensors[i]))
+      return 0;
+  return 1;
+}
+
+/* Whether the kernel can use the tensor as it lies. */
+static int is_direct(const DLTensor *tensor) {
+  for (int64_t i = 0; i < tensor->ndim; ++i) {
+    int64_t stride = attn_stride(tensor, i);
+    if (i == tensor->ndim - 1 && tensor->shape[i] > 1 && stride != 1)
+      return 0;
+    if (stride > INT32_MAX || stride < -INT32_MAX)
+      return 0;
+  }
+  return 1;
+}
+
+/* Memory for a row-major copy of the tensor in *temporary. An empty tensor gets one row of zeros: its data does not
+ * matter, but must not be NULL. */
+static int allocate(const attn_tensor *expected, const DLTensor *tensor, int empty, char **temporary) {
+  int64_t elements = 1;
+  if (empty) {
+    elements = tensor->shape[tensor->ndim - 1];
+    elements = elements ? elements : 1;
+  } else {
+    for (int64_t i = 0; i < tensor->ndim; ++i)
+      elements *= tensor->shape[i];
+    if (elements > INT32_MAX)
+      return attn_fail(ATTN_ERROR_SIZE,
+                       "%s: has %lld elements, but only a tensor of at most %lld can have a last stride other than 1",
+                       expected->name, (long long)elements, (long long)INT32_MAX);
+  }
+  *temporary = calloc((size_t)elements, (size_t)attn_element_bytes(expected));
+  if (!*temporary)
+    return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for a copy of %lld elements", expected->name,
+                     (long long)elements);
+  return 0;
+}
+
+/* Describes tensor `index` to Halide, whose dimension 0 is the last one of the tensor. */
+static int make_buffer(const attn_signature *signature, const DLTensor *const *tensors, int64_t index,
+                       attn_halide_dimension *dimensions, frame *call) {
+  const attn_tensor *expected = &signature->tensors[index];
+  const DLTensor *tensor = tensors[index];
+  int empty = attn_is_empty(tensor);
+  int direct = !empty && is_direct(tensor);
+  char **temporary = &call->temporaries[index];
+  if (!direct) {
+    int error = allocate(expected, tensor, empty, temporary);
+    if (error)
+      return error;
+    if (!empty && index < signature->input_count)
+      attn_pack(tensor, attn_element_bytes(expected), *temporary);
+  }
+  int64_t row_major = 1;
+  for (int64_t i = tensor->ndim - 1; i >= 0; --i) {
+    /* An empty input looks as if it had one element: what clamps its subscripts need not think of empty ranges. */
+    int64_t extent = tensor->shape[i] || index >= signature->input_count ? tensor->shape[i] : 1;
+    int64_t last = i == tensor->ndim - 1;
+    int64_t stride = last ? 1 : empty ? 0 : direct ? attn_stride(tensor, i) : row_major;
+    attn_halide_dimension dimension = {0, (int32_t)extent, (int32_t)stride, 0};
+    dimensions[tensor->ndim - 1 - i] = dimension;
+    if (!direct && !empty)
+      row_major *= extent;
+  }
+  int is_bool = expected->code == 6; /* kDLBool */
+  attn_halide_buffer *buffer = &call->buffers[index];
+  buffer->device = 0;
+  buffer->device_interface = 0;
+  buffer->host = direct ? attn_data(tensor) : *temporary;
+  buffer->flags = 0;
+  buffer->type_code = is_bool ? 1 : (uint8_t)expected->code;
+  buffer->type_bits = is_bool ? 1 : (uint8_t)expected->bits;
+  buffer->type_lanes = 1;
+  buffer->dimensions = tensor->ndim;
+  buffer->dimension = dimensions;
+  buffer->padding = 0;
+  return 0;
+}
+
+static int make_arguments(const attn_signature *signature, const DLTensor *const *tensors, frame *call) {
+  attn_halide_dimension *dimensions = call->dimensions;
+  void **argument = call->arguments;
+  for (int64_t i = 0; i < tensor_count(signature); ++i) {
+    const attn_tensor *expected = &signature->tensors[i];
+    if (i == signature->input_count)
+      for (int64_t j = 0; j < signature->size_count; ++j)
+        *argument++ = &call->size_arguments[j];
+    if (i < signature->input_count && expected->rank == 0) {
+      *argument++ = tensors[i] ? (void *)attn_data(tensors[i]) : (void *)(uintptr_t)&expected->default_bits;
+      continue;
+    }
+    int error = make_buffer(signature, tensors, i, dimensions, call);
+    if (error)
+      return error;
+    *argument++ = &call->buffers[i];
+    dimensions += expected->rank;
+  }
+  for (int64_t j = 0; j < signature->size_count; ++j)
+    call->size_arguments[j] = (int32_t)call->sizes[signature->size_order[j]];
+  return 0;
+}
+
+static int run(const attn_signature *signature, const frame *call) {
+  attn_clear_error();
+  int error = signature->function(call->arguments);
+  if (!error)
+    return 0;
+  int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
+  if (*attn_last_error())
+    return code;
+  if (code == ATTN_ERROR_MEMORY)
+    return attn_fail(code, "%s: out of memory", signature->name);
+  return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
+}
+
+static int invoke(const attn_signature *signature, const DLTensor *const *tensors, frame *call) {
+  int64_t count = tensor_count(signature);
+  int error = check_tensors(signature, tensors, count);
+  if (!error)
+    error = attn_solve_sizes(signature, tensors, call->sizes);
+  if (!error)
+    error = check_shapes(signature, tensors, count, call->sizes);
+  if (!error)
+    error = attn_check_overlap(signature, tensors);
+  if (error || !signature->function || all_outputs_empty(signature, tensors))
+    return error;
+  error = make_arguments(signature, tensors, call);
+  if (!error)
+    error = run(signature, call);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!error && i >= signature->input_count && call->temporaries[i] && !attn_is_empty(tensors[i]))
+      attn_unpack(call->temporaries[i], attn_element_bytes(&signature->tensors[i]), tensors[i]);
+    free(call->temporaries[i]);
+  }
+  return error;
+}
+
+static int invoke_small(const attn_signature *signature, const DLTensor *const *tensors) {
+  void *arguments[STACK_TENSORS + STACK_SIZES];
+  attn_halide_buffer buffers[STACK_TENSORS];
+  attn_halide_dimension dimensions[STACK_DIMENSIONS];
+  char *temporaries[STACK_TENSORS];
+  int64_t sizes[STACK_SIZES];
+  int32_t size_arguments[STACK_SIZES];
+  frame call = {arguments, buffers, dimensions, temporaries, sizes, size_arguments};
+  for (int64_t i = 0; i < tensor_count(signature); ++i)
+    temporaries[i] = 0;
+  return invoke(signature, tensors, &call);
+}
+
+static int invoke_large(const attn_signature *signature, const DLTensor *const *tensors, size_t dimensions) {
+  size_t count = (size_t)tensor_count(signature), sizes = (size_t)signature->size_count;
+  frame call;
+  call.arguments = malloc((count + sizes) * sizeof *call.arguments);
+  call.buffers = malloc(count * sizeof *call.buffers);
+  call.dimensions = malloc((dimensions + 1) * sizeof *call.dimensions);
+  call.temporaries = calloc(count, sizeof *call.temporaries);
+  call.sizes = malloc((sizes + 1) * sizeof *call.sizes);
+  call.size_arguments = malloc((sizes + 1) * sizeof *call.size_arguments);
+  int error;
+  if (call.arguments && call.buffers && call.dimensions && call.temporaries && call.sizes && call.size_arguments)
+    error = invoke(signature, tensors, &call);
+  else
+    error = attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
+  free(call.arguments);
+  free(call.buffers);
+  free(call.dimensions);
+  free(call.temporaries);
+  free(call.sizes);
+  free(call.size_arguments);
+  return error;
+}
+
+int attn_invoke(const attn_signature *signature, const DLTensor *const *tensors) {
+  int64_t dimensions = 0;
+  for (int64_t i = 0; i < tensor_count(signature); ++i)
+    dimensions += signature->tensors[i].rank;
+  if (tensor_count(signature) <= STACK_TENSORS && dimensions <= STACK_DIMENSIONS &&
+      signature->size_count <= STACK_SIZES)
+    return invoke_small(signature, tensors);
+  return invoke_large(signature, tensors, (size_t)dimensions);
+}
+
+int attn_output_shapes(const attn_signature *signature, const DLTensor *const *inputs, int64_t *shapes) {
+  int64_t stack_sizes[STACK_SIZES];
+  int64_t *sizes = stack_sizes;
+  if (signature->size_count > STACK_SIZES && !(sizes = malloc((size_t)signature->size_count * sizeof *sizes)))
+    return attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
+  int error = check_tensors(signature, inputs, signature->input_count);
+  if (!error)
+    error = attn_solve_sizes(signature, inputs, sizes);
+  if (!error)
+    error = check_shapes(signature, inputs, signature->input_count, sizes);
+  for (int64_t i = signature->input_count; !error && i < tensor_count(signature); ++i) {
+    const attn_tensor *output = &signature->tensors[i];
+    for (int64_t j = 0; !error && j < output->rank; ++j) {
+      int64_t extent = 0;
+      if (attn_evaluate(&output->shape[j], sizes, 0, &extent) || extent < 0 || extent > ATTN_MAX_EXTENT)
+        error = attn_fail(ATTN_ERROR_SIZE, "%s: dimension %lld (%s) would be negative or too large", output->name,
+                          (long long)j, output->shape[j].text);
+      *shapes++ = extent;
+    }
+  }
+  if (sizes != stack_sizes)
+    free(sizes);
+  return error;
+}
