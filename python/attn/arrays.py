@@ -1,0 +1,155 @@
+"""Arrays of any library as the kernel's tensors, and outputs in the library of the inputs.
+
+Inputs travel through DLPack, so nothing is copied. torch is never imported here: an argument can only be one of its tensors where
+the caller has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import _attn
+
+_NUMPY_DTYPES = {
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "i64": np.int64,
+    "i32": np.int32,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "bool": np.bool_,
+}
+_TORCH_DTYPES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i8": "int8",
+    "u8": "uint8",
+    "bool": "bool",
+}
+
+
+class Library(Protocol):
+    """Where the outputs of a call are made."""
+
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        """A new array of this shape and dtype ("f32"), its elements undefined."""
+
+    def finish(self, array: Any) -> Any:
+        """What the caller gets for an array of `empty`, once the kernel has filled it."""
+
+
+class _NumPy:
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        if dtype == "bf16":
+            return np.empty(shape, _bfloat16())
+        return np.empty(shape, _NUMPY_DTYPES[dtype])
+
+    def finish(self, array: Any) -> Any:
+        return array
+
+
+class _Torch:
+    def __init__(self, torch: Any):
+        self.torch = torch
+
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        return self.torch.empty(shape, dtype=getattr(self.torch, _TORCH_DTYPES[dtype]))
+
+    def finish(self, array: Any) -> Any:
+        return array
+
+
+class _ArrayAPI(_NumPy):
+    """Any other library of the array API standard: it takes over NumPy arrays without a copy."""
+
+    def __init__(self, namespace: Any):
+        self.namespace = namespace
+
+    def finish(self, array: Any) -> Any:
+        return self.namespace.from_dlpack(array)
+
+
+_NUMPY = _NumPy()
+
+
+def library_of(arrays: list[Any]) -> Library:
+    """The library of the first array that is not NumPy's own; NumPy where there is none."""
+    torch = sys.modules.get("torch")
+    for array in arrays:
+        if torch is not None and isinstance(array, torch.Tensor):
+            return _Torch(torch)
+        if not isinstance(array, np.ndarray) and hasattr(array, "__array_namespace__"):
+            return _ArrayAPI(array.__array_namespace__())
+    return _NUMPY
+
+
+def is_number(value: Any) -> bool:
+    """Python's numbers and NumPy's scalars."""
+    return isinstance(value, (bool, int, float, np.generic))
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
+
+
+def as_scalar(name: str, value: Any, dtype: str) -> _attn.Tensor:
+    """A number, or an array of rank 0, for a scalar parameter: converted to its dtype if that keeps the value's kind."""
+    number = value.item() if hasattr(value, "item") else value
+    if dtype == "bool" or not isinstance(number, bool):
+        try:
+            return _attn.Tensor.scalar(number, dtype)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        except TypeError:
+            pass
+    raise TypeError(f"{name}: must be a number that can be {dtype}, but is {number!r}")
+
+
+def as_tensor(name: str, array: Any, writable: bool = False) -> _attn.Tensor:
+    """A view of `array`. Raises TypeError or ValueError where it cannot be viewed, with the reason."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor) and array.requires_grad:
+        if writable or torch.is_grad_enabled():
+            raise ValueError(
+                f"{name}: requires grad, but this kernel has no backward pass: "
+                f"call {name}.detach(), or call the kernel under torch.no_grad()"
+            )
+        array = array.detach()
+    dtype = ""
+    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+        array, dtype = array.view(np.uint16), "bf16"
+    try:
+        return _attn.Tensor(array, writable, dtype)
+    except BufferError as error:
+        reason = _refusal(array, writable) or error
+        raise (ValueError if writable else TypeError)(f"{name}: {reason}") from None
+
+
+def _refusal(array: Any, writable: bool) -> str | None:
+    """Why `array` cannot be viewed, where its library says so."""
+    if isinstance(array, np.ndarray):
+        if writable and not array.flags.writeable:
+            return "is read-only, but the kernel would write to it"
+        if array.dtype.str[0] not in "=<|" or array.dtype.kind not in "biufc":
+            return f"dtype {array.dtype} cannot be passed through DLPack"
+    try:
+        array.__dlpack__()
+    except Exception as error:  # whatever another library raises is the reason we are looking for
+        return f"{type(array).__name__} cannot be passed through DLPack: {error}"
+    return None
+
+
+def _bfloat16() -> Any:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError("NumPy has no bf16 of its own: install ml_dtypes, or pass PyTorch tensors") from None
+    return ml_dtypes.bfloat16

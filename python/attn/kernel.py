@@ -1,0 +1,180 @@
+"""Compile a spec, and call the kernel it becomes."""
+
+from __future__ import annotations
+
+import collections
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping
+
+from . import _attn, arrays
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A parameter or an output of a kernel."""
+
+    name: str
+    dtype: str  #: f64 f32 f16 bf16 i64 i32 i8 u8 bool
+    shape: tuple[str, ...]  #: size expressions, such as ("B", "M", "H * D"); () for a scalar
+    default: float | None = None  #: of a scalar parameter
+
+    def __str__(self) -> str:
+        shape = f"[{', '.join(self.shape)}]" if self.shape else ""
+        default = f" = {self.default:g}" if self.default is not None else ""
+        return f"{self.name}: {self.dtype}{shape}{default}"
+
+
+class Kernel:
+    """A compiled kernel. Calling it from several threads at once is safe, and the interpreter's lock is not held meanwhile."""
+
+    def __init__(self, source: str, options: _attn.CompileOptions):
+        self._source, self._options = source, options
+        self._kernel = implementation = _attn.compile(source, options)
+        self.name: str = implementation.name
+        self.inputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.inputs)
+        self.outputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.outputs)
+        self._positions = {info.name: position for position, info in enumerate(self.inputs)}
+        self._results = collections.namedtuple(
+            f"{self.name}_outputs", [info.name for info in self.outputs], rename=True
+        )
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Runs the kernel on arrays given by position or by name, in the order and the shapes of `inputs`.
+
+        An array is NumPy's, PyTorch's or anything's with `__dlpack__`, in the CPU's memory, with any strides; its elements are
+        not copied. A scalar is a number or an array of rank 0, and may be left out where it has a default.
+
+        Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
+        them, is written to instead and returned; it must not share memory with an input.
+
+        Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
+        fit. Nothing is written then.
+        """
+        return self._run(self._kernel.run, args, kwargs, out)
+
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
+        """The same call on the reference interpreter: double precision and plain loops, so slow, and right."""
+        return self._run(self._kernel.reference, args, kwargs, None)
+
+    def emit(self, stage: str) -> str:
+        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm or asm."""
+        return self._kernel.emit(stage)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes PATH.o and PATH.h: the kernel ahead of time, for C programs, as attnc does."""
+        path = Path(path)
+        object_file, header = _attn.compile_to_object(self._source, self._options, f"{path.name}.h")
+        path.with_name(f"{path.name}.o").write_bytes(object_file)
+        path.with_name(f"{path.name}.h").write_text(header, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        return f"<attn.Kernel {self.name}({inputs}) -> {outputs}>"
+
+    def _run(self, method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+        values = self._bind(args, kwargs)
+        inputs = [self._input(info, value) for info, value in zip(self.inputs, values)]
+        if out is None:
+            library = arrays.library_of(values)
+            shapes = self._kernel.output_shapes(inputs)
+            results = [library.empty(shape, info.dtype) for shape, info in zip(shapes, self.outputs)]
+        else:
+            library = None
+            results = self._given_outputs(out)
+        outputs = [arrays.as_tensor(info.name, array, writable=True) for info, array in zip(self.outputs, results)]
+        method(inputs, outputs)
+        if library is not None:
+            results = [library.finish(array) for array in results]
+        return results[0] if len(results) == 1 else self._results(*results)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """One value for each input, None where its default is to be taken."""
+        names = ", ".join(self._positions)
+        if len(args) > len(self.inputs):
+            raise TypeError(f"{self.name}() takes {len(self.inputs)} inputs ({names}), but {len(args)} were given")
+        values: list[Any] = [*args, *[None] * (len(self.inputs) - len(args))]
+        for name, value in kwargs.items():
+            position = self._positions.get(name)
+            if position is None:
+                close = difflib.get_close_matches(name, self._positions, 1)
+                hint = f"; did you mean '{close[0]}'?" if close else ""
+                raise TypeError(f"{self.name}() has no input '{name}': its inputs are {names}{hint}")
+            if position < len(args):
+                raise TypeError(f"{self.name}() got '{name}' twice: by position and by name")
+            values[position] = value
+        missing = [str(info) for info, value in zip(self.inputs, values) if value is None and info.default is None]
+        if missing:
+            raise TypeError(f"{self.name}() is missing {', '.join(missing)}")
+        return values
+
+    def _input(self, info: TensorInfo, value: Any) -> _attn.Tensor | None:
+        if value is None:
+            return None
+        if not info.shape and (arrays.is_number(value) or getattr(value, "ndim", None) == 0):
+            return arrays.as_scalar(info.name, value, info.dtype)
+        if arrays.is_array(value):
+            return arrays.as_tensor(info.name, value)
+        expected = f"an array {info.dtype}[{', '.join(info.shape)}]" if info.shape else f"a number ({info.dtype})"
+        raise TypeError(f"{info.name}: must be {expected}, but is of type {type(value).__name__}")
+
+    def _given_outputs(self, out: Any) -> list[Any]:
+        given = list(out) if isinstance(out, (tuple, list)) else [out]
+        names = ", ".join(info.name for info in self.outputs)
+        if len(given) != len(self.outputs):
+            raise TypeError(f"out: must be {len(self.outputs)} arrays ({names}), but {len(given)} were given")
+        for info, array in zip(self.outputs, given):
+            if not arrays.is_array(array):
+                expected = f"an array {info.dtype}[{', '.join(info.shape)}]"
+                raise TypeError(f"{info.name}: must be {expected}, but is of type {type(array).__name__}")
+        return given
+
+
+def compile(
+    source: str | os.PathLike[str],
+    kernel: str | None = None,
+    target: str = "host",
+    sizes: Mapping[str, int] | None = None,
+    dtype: str | None = None,
+    check_bounds: bool = False,
+) -> Kernel:
+    """Compiles one kernel of a spec for this machine.
+
+    source: the path of an .attn file, or the text of a spec.
+    kernel: which kernel of the source; needed where it has several.
+    target: "host", or a Halide target string such as "x86-64-linux-avx2".
+    sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
+    dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
+    check_bounds: data-dependent subscripts that are out of bounds are errors, not clamped.
+
+    The same arguments give the same kernel from a cache. Raises attn.CompileError with all errors of the source.
+    """
+    path = _path_of(source)
+    options = _attn.CompileOptions(
+        name=str(path) if path else "<source>",
+        kernel=kernel or "",
+        target=target,
+        sizes=dict(sizes or {}),
+        dtype=dtype or "",
+        check_bounds=check_bounds,
+    )
+    return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
+
+
+def set_num_threads(threads: int) -> None:
+    """How many threads all kernels of this process use together; 0 means one for each core."""
+    if threads < 0:
+        raise ValueError(f"threads: must be 0 or more, but is {threads}")
+    _attn.set_num_threads(threads)
+
+
+def _path_of(source: str | os.PathLike[str]) -> Path | None:
+    """A string is a path if it is one line that ends in .attn."""
+    if isinstance(source, os.PathLike):
+        return Path(source)
+    if not isinstance(source, str):
+        raise TypeError(f"source: must be a path or the text of a spec, but is of type {type(source).__name__}")
+    return Path(source) if "\n" not in source and source.endswith(".attn") else None

@@ -1,0 +1,60 @@
+"""The documentation's commands and code run as they stand, and print what it says."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+# "Save this as `NAME`:" and a block; or a block of its own.
+BLOCK = re.compile(r"(?:Save this as `(?P<file>[^`]+)`:\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+def blocks(path):
+    return [match.groupdict() for match in BLOCK.finditer(path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorial(path, tmp_path):
+    tools = Path(os.environ["ATTN_BUILD"]) / "bin"
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    environment.pop("LD_PRELOAD", None)  # the tools bring their own sanitizer
+    output = ""
+    commands = 0
+    for block in blocks(path):
+        if block["file"]:
+            (tmp_path / block["file"]).write_text(block["text"])
+        elif block["language"] == "sh":
+            done = subprocess.run(
+                ["sh", "-eu", "-c", block["text"]], cwd=tmp_path, env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, f"{block['text']}\n{done.stdout}{done.stderr}"
+            output = done.stdout
+            commands += 1
+        elif block["language"] == "text":
+            assert output == block["text"]
+    assert commands > 0
+
+
+def test_the_readmes_python(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    (code,) = [block["text"] for block in blocks(ROOT / "README.md") if block["language"] == "python"]
+    names = {}
+    exec(code, names)
+    assert names["out"].shape == (2, 1, 4) and names["weight"].shape == (2, 1, 10)
+    assert "<attn.Kernel scaled_dot(" in capsys.readouterr().out
+
+
+def test_the_readmes_spec_is_the_example():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    spec = text[text.index("attention scaled_dot") : text.index("```\n\nAdditive")]
+    assert spec in (ROOT / "examples" / "scaled_dot.attn").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target

@@ -1,0 +1,137 @@
+"""PyTorch's tensors as arguments, and PyTorch's own attention as the judge."""
+
+import numpy as np
+import pytest
+
+import attn
+
+torch = pytest.importorskip("torch")
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+HEADS = "q: f32[B, H, M, D], k: f32[B, G, N, D], v: f32[B, G, N, E]"
+
+
+def spec(mask, parameters="", score=""):
+    """Grouped attention with a mask expression, and whatever is added to the score."""
+    return f"""
+        attention heads({HEADS}{parameters}) {{
+          score[b, h, m, n]  = sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D){score}
+          weight[b, h, m, n] = softmax[n](score[b, h, m, n] where {mask})
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+          return out
+        }}"""
+
+
+def heads(b=2, h=4, g=4, m=33, n=70, d=16, e=16):
+    torch.manual_seed(7)
+    return torch.randn(b, h, m, d), torch.randn(b, g, n, d), torch.randn(b, g, n, e)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    from conftest import EXAMPLES
+
+    return attn.compile(EXAMPLES / "scaled_dot.attn")
+
+
+def test_outputs_are_tensors(kernel):
+    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    out, weight = kernel(q, k, v, torch.full((2,), 5, dtype=torch.int32))
+    assert isinstance(out, torch.Tensor) and isinstance(weight, torch.Tensor)
+    close(out, sdpa(q, k, v))
+
+
+def test_numpy_and_torch_may_be_mixed(kernel):
+    q, k, v = torch.randn(2, 3, 4), np.ones((2, 5, 4), np.float32), torch.randn(2, 5, 6)
+    assert isinstance(kernel(q, k, v, np.array([5, 5], np.int32)).out, torch.Tensor)
+
+
+def test_out_may_be_a_tensor(kernel):
+    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    out, weight = torch.empty(2, 3, 6), torch.empty(2, 3, 5)
+    assert kernel(q, k, v, torch.full((2,), 5, dtype=torch.int32), out=(out, weight)).out is out
+    close(out, sdpa(q, k, v))
+
+
+def test_a_tensor_that_requires_grad_is_refused_until_it_is_detached(kernel):
+    q, k, v = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    valid = torch.full((2,), 5, dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"^q: requires grad, .* call q.detach\(\), or .* under torch.no_grad\(\)$"):
+        kernel(q, k, v, valid)
+    with torch.no_grad():
+        close(kernel(q, k, v, valid).out, sdpa(q, k, v))
+    close(kernel(q.detach(), k, v, valid).out, sdpa(q.detach(), k, v))
+
+
+def test_expanded_and_transposed_tensors(kernel):
+    q, k, v = torch.randn(3, 2, 4).transpose(0, 1), torch.randn(1, 5, 4).expand(2, 5, 4), torch.randn(2, 6, 5).mT
+    close(kernel(q, k, v, torch.full((2,), 5, dtype=torch.int32)).out, sdpa(q, k, v))
+
+
+@pytest.mark.parametrize("shape", [{}, {"m": 1}, {"n": 1}, {"m": 200, "n": 130}, {"d": 40, "e": 24}, {"b": 1, "h": 1, "g": 1}], ids=str)
+def test_full_attention(shape):
+    q, k, v = heads(**shape)
+    close(attn.compile(spec("true"))(q, k, v), sdpa(q, k, v))
+
+
+@pytest.mark.parametrize("m, n", [(64, 64), (33, 33), (1, 1), (100, 100), (257, 257)])
+def test_causal(m, n):
+    q, k, v = heads(m=m, n=n)
+    close(attn.compile(spec("n <= m"))(q, k, v), sdpa(q, k, v, is_causal=True))
+
+
+@pytest.mark.parametrize("m, n", [(64, 64), (5, 70), (130, 300)])
+def test_causal_that_ends_with_the_keys(m, n):
+    """The last query sees all keys, as in decoding with a cache."""
+    q, k, v = heads(m=m, n=n)
+    mask = torch.ones(m, n, dtype=torch.bool).tril(n - m)
+    close(attn.compile(spec("n <= m + (N - M)"))(q, k, v), sdpa(q, k, v, attn_mask=mask))
+
+
+@pytest.mark.parametrize("h, g", [(8, 2), (6, 3), (4, 1)])
+@pytest.mark.parametrize("mask", ["true", "n <= m"])
+def test_grouped_queries(h, g, mask):
+    q, k, v = heads(h=h, g=g, m=50, n=50)
+    close(attn.compile(spec(mask))(q, k, v), sdpa(q, k, v, is_causal=mask != "true", enable_gqa=True))
+
+
+def test_sliding_window():
+    q, k, v = heads(m=150, n=150)
+    m, n = torch.arange(150)[:, None], torch.arange(150)
+    kernel = attn.compile(spec("n <= m and m - n < window", ", window: i32"))
+    for window in (1, 17, 64, 500):
+        close(kernel(q, k, v, window), sdpa(q, k, v, attn_mask=(n <= m) & (m - n < window)))
+
+
+def test_a_dense_boolean_mask():
+    q, k, v = heads()
+    mask = torch.rand(2, 33, 70) < 0.6
+    mask[..., 3] = True  # no row without a key: PyTorch and attn differ there
+    close(attn.compile(spec("keep[b, m, n]", ", keep: bool[B, M, N]"))(q, k, v, mask), sdpa(q, k, v, attn_mask=mask[:, None]))
+
+
+def test_a_dense_bias():
+    q, k, v = heads()
+    bias = torch.randn(4, 33, 70)
+    kernel = attn.compile(spec("true", ", bias: f32[H, M, N]", " + bias[h, m, n]"))
+    close(kernel(q, k, v, bias), sdpa(q, k, v, attn_mask=bias))
+
+
+def test_documents_packed_into_one_sequence():
+    q, k, v = heads(m=90, n=90)
+    document = torch.repeat_interleave(torch.arange(4, dtype=torch.int32), torch.tensor([10, 41, 1, 38]))
+    kernel = attn.compile(spec("document[m] == document[n] and n <= m", ", document: i32[N]").replace("M", "N"))
+    m, n = torch.arange(90)[:, None], torch.arange(90)
+    mask = (document[:, None] == document) & (n <= m)
+    close(kernel(q, k, v, document), sdpa(q, k, v, attn_mask=mask))
+
+
+def test_float64():
+    q, k, v = (tensor.double() for tensor in heads())
+    out = attn.compile(spec("true").replace("f32", "f64"))(q, k, v)
+    assert out.dtype == torch.float64
+    torch.testing.assert_close(out, sdpa(q, k, v), rtol=1e-9, atol=1e-9)
