@@ -126,7 +126,7 @@ private:
     }
     if (const auto *unary = dyn_cast<UnaryExpression>(&expression)) {
       std::optional<double> operand = evaluate(*unary->operand);
-      return operand && unary->op == "-" ? std::optional(-*operand) : std::nullopt;
+      return operand && !unary->isNot ? std::optional(-*operand) : std::nullopt;
     }
     if (const auto *binary = dyn_cast<BinaryExpression>(&expression)) {
       std::optional<double> lhs = evaluate(*binary->lhs), rhs = evaluate(*binary->rhs);
@@ -154,7 +154,7 @@ private:
   static std::optional<int64_t> evaluateInteger(const Expression &expression) {
     if (const auto *integer = dyn_cast<IntegerExpression>(&expression))
       return integer->value;
-    if (const auto *unary = dyn_cast<UnaryExpression>(&expression); unary && unary->op == "-")
+    if (const auto *unary = dyn_cast<UnaryExpression>(&expression); unary && !unary->isNot)
       if (std::optional<int64_t> operand = evaluateInteger(*unary->operand))
         return -*operand;
     return std::nullopt;
