@@ -10,6 +10,7 @@
 #include "Parser.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cmath>
@@ -363,15 +364,16 @@ private:
       ReturnOp::create(builder, emitter->location(kernel.outputs.front()), values, builder.getArrayAttr(types));
   }
 
-  /// Comparisons that need the sizes are left to whoever knows them: `attn.checks`.
+  /// Comparisons that need the sizes are left to whoever knows them, as the kernel's attribute `attn.checks`: part must
+  /// not exceed whole, or `message` is the error.
   void recordChecks() {
-    llvm::SmallVector<Attribute> attributes;
+    llvm::SetVector<Attribute> attributes;
     for (const SizeCheck &check : resolver.sizeChecks())
-      attributes.push_back(builder.getDictionaryAttr(
+      attributes.insert(builder.getDictionaryAttr(
           {builder.getNamedAttr("part", check.part), builder.getNamedAttr("whole", check.whole),
            builder.getNamedAttr("message", builder.getStringAttr(check.message))}));
     if (!attributes.empty())
-      op->setAttr("attn.checks", builder.getArrayAttr(attributes));
+      op->setAttr("attn.checks", builder.getArrayAttr(attributes.getArrayRef()));
   }
 
   const Kernel &kernel;
