@@ -22,7 +22,8 @@ StringRef attn::language::findNearest(StringRef name, llvm::ArrayRef<StringRef> 
     // A one-letter name is near every other one-letter name: only its other case counts.
     if (name.size() == 1 && candidate.size() == 1 && !name.equals_insensitive(candidate))
       continue;
-    if (distance < bestDistance && distance < std::max(name.size(), candidate.size())) {
+    bool alike = distance < std::max(name.size(), candidate.size()) || name.equals_insensitive(candidate);
+    if (distance < bestDistance && alike) {
       best = candidate;
       bestDistance = distance;
     }

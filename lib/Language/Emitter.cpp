@@ -265,7 +265,7 @@ Value Emitter::emitSubscript(const SubscriptExpression &expression) {
 
 Value Emitter::emitUnary(const UnaryExpression &expression) {
   Location place = location(expression.op);
-  if (expression.op == "not") {
+  if (expression.isNot) {
     Value value = emitBool(*expression.operand, "the operand of `not`");
     if (!value)
       return {};

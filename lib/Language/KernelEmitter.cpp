@@ -10,6 +10,7 @@
 #include "Parser.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cmath>
@@ -126,7 +127,7 @@ private:
     }
     if (const auto *unary = dyn_cast<UnaryExpression>(&expression)) {
       std::optional<double> operand = evaluate(*unary->operand);
-      return operand && unary->op == "-" ? std::optional(-*operand) : std::nullopt;
+      return operand && !unary->isNot ? std::optional(-*operand) : std::nullopt;
     }
     if (const auto *binary = dyn_cast<BinaryExpression>(&expression)) {
       std::optional<double> lhs = evaluate(*binary->lhs), rhs = evaluate(*binary->rhs);
@@ -154,7 +155,7 @@ private:
   static std::optional<int64_t> evaluateInteger(const Expression &expression) {
     if (const auto *integer = dyn_cast<IntegerExpression>(&expression))
       return integer->value;
-    if (const auto *unary = dyn_cast<UnaryExpression>(&expression); unary && unary->op == "-")
+    if (const auto *unary = dyn_cast<UnaryExpression>(&expression); unary && !unary->isNot)
       if (std::optional<int64_t> operand = evaluateInteger(*unary->operand))
         return -*operand;
     return std::nullopt;
@@ -363,15 +364,16 @@ private:
       ReturnOp::create(builder, emitter->location(kernel.outputs.front()), values, builder.getArrayAttr(types));
   }
 
-  /// Comparisons that need the sizes are left to whoever knows them: `attn.checks`.
+  /// Comparisons that need the sizes are left to whoever knows them, as the kernel's attribute `attn.checks`: part must
+  /// not exceed whole, or `message` is the error.
   void recordChecks() {
-    llvm::SmallVector<Attribute> attributes;
+    llvm::SetVector<Attribute> attributes;
     for (const SizeCheck &check : resolver.sizeChecks())
-      attributes.push_back(builder.getDictionaryAttr(
+      attributes.insert(builder.getDictionaryAttr(
           {builder.getNamedAttr("part", check.part), builder.getNamedAttr("whole", check.whole),
            builder.getNamedAttr("message", builder.getStringAttr(check.message))}));
     if (!attributes.empty())
-      op->setAttr("attn.checks", builder.getArrayAttr(attributes));
+      op->setAttr("attn.checks", builder.getArrayAttr(attributes.getArrayRef()));
   }
 
   const Kernel &kernel;

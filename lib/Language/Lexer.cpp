@@ -172,7 +172,7 @@ private:
       StringRef text = close == StringRef::npos ? line : line.take_front(close + 1);
       diagnostics.error(text,
                         close == StringRef::npos ? "unterminated string" : "there are no strings in this language");
-      rest = rest.drop_front(text.size());
+      add(TokenKind::Bad, text.size());
       return;
     }
     size_t length = characterLength(rest);
@@ -184,7 +184,7 @@ private:
         error.help("names are made of the letters a-z and A-Z, digits and underscores");
       if (c == '@')
         error.help("write a matrix product as a sum: sum[k](a[i, k] * b[k, j])");
-      rest = rest.drop_front(length);
+      add(TokenKind::Bad, length);
       return;
     }
     // One error for a run of bytes that are not text.
@@ -193,7 +193,7 @@ private:
       ++run;
     unsigned byte = static_cast<unsigned char>(c);
     diagnostics.error(rest.take_front(1), llvm::formatv("invalid byte 0x{0:X-2}: the file is not UTF-8 text", byte));
-    rest = rest.drop_front(run);
+    add(TokenKind::Bad, run);
   }
 
   StringRef rest;

@@ -13,6 +13,7 @@
 namespace attn::language {
 
 enum class TokenKind {
+  Bad, ///< Text that was reported already: what it breaks is not reported again.
   Name,
   Integer,
   Float,

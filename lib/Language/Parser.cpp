@@ -138,6 +138,8 @@ private:
   }
 
   Diagnostic &unexpected(StringRef expected) {
+    if (at(TokenKind::Bad))
+      return muted;
     if (at(TokenKind::Newline))
       return diagnostics.error(current().text.take_front(0), formatv("expected {0}, but the line ends here", expected));
     if (at(TokenKind::End))
@@ -150,6 +152,15 @@ private:
       return true;
     unexpected(expected);
     return false;
+  }
+
+  /// Steps over line ends after an operator, unless the next line is a statement of its own.
+  void continueLine() {
+    size_t next = position;
+    while (tokens[next].is(TokenKind::Newline))
+      ++next;
+    if (next == position || !looksLikeStatement(next))
+      position = next;
   }
 
   /// Opens a bracket: newlines inside it mean nothing.
@@ -205,14 +216,27 @@ private:
       else if (tokens[index].is(TokenKind::RBracket))
         --open;
       else if (open == 0)
-        return tokens[index].is(TokenKind::Equal) || tokens[index].is(TokenKind::Colon);
+        return tokens[index].is(TokenKind::Equal) || tokens[index].is(TokenKind::EqualEqual) ||
+               tokens[index].is(TokenKind::Colon);
     }
     return false;
   }
 
-  /// Goes on at the next line that looks like a statement.
+  /// Goes on at the next line; where brackets are open, or the line ends in an operator, at the next line that looks
+  /// like a statement.
   void skipToStatement() {
+    unsigned open = depth;
     depth = 0;
+    if (startsLine(position) && looksLikeStatement(position))
+      return;
+    for (; !at(TokenKind::End) && !at(TokenKind::RBrace) && !at(TokenKind::Newline); ++position) {
+      if (at(TokenKind::LParen) || at(TokenKind::LBracket))
+        ++open;
+      else if (open > 0 && (at(TokenKind::RParen) || at(TokenKind::RBracket)))
+        --open;
+    }
+    if (open == 0 && operatorInfo(previous().kind).precedence == 0)
+      return;
     while (!at(TokenKind::End) && !at(TokenKind::RBrace) && !(startsLine(position) && looksLikeStatement(position)))
       ++position;
   }
@@ -271,7 +295,7 @@ private:
     }
     if (!close(TokenKind::RParen, opened, "`,`") || !expect(TokenKind::Equal, "`=`"))
       return false;
-    skipNewlines();
+    continueLine();
     return true;
   }
 
@@ -449,7 +473,8 @@ private:
       Diagnostic &error = unexpected("a statement");
       if (at(TokenKind::SlashSlash))
         error.help("a comment begins with `#`");
-      error.help("a statement is written `name[i, j] = expression`");
+      else
+        error.help("a statement is written `name[i, j] = expression`");
       return false;
     }
     Statement statement;
@@ -476,7 +501,7 @@ private:
       return false;
     }
     take();
-    skipNewlines();
+    continueLine();
     return (statement.value = parseExpression()) && parseEndOfLine("the statement");
   }
 
@@ -557,7 +582,7 @@ private:
       if (info.precedence < std::max(minimum, 1u) || (negated && info.precedence >= precedenceOfComparison))
         break;
       Token op = take();
-      skipNewlines();
+      continueLine();
       ExpressionPtr rhs = parseBinary(info.precedence + 1);
       if (!rhs)
         return nullptr;
@@ -592,6 +617,7 @@ private:
       return nullptr;
     auto node = make<UnaryExpression>(span(op.text, operand->text));
     node->op = op.text;
+    node->isNot = op.is(TokenKind::Not);
     const Expression *child = operand.get();
     node->operand = std::move(operand);
     return finish(std::move(node), {child});
@@ -604,7 +630,7 @@ private:
     if (tooDeep())
       return nullptr;
     Token op = take();
-    skipNewlines();
+    continueLine();
     return makeUnary(op, parseUnary());
   }
 
@@ -617,7 +643,7 @@ private:
     if (tooDeep())
       return nullptr;
     Token op = take();
-    skipNewlines();
+    continueLine();
     ExpressionPtr exponent = parseUnary();
     if (!exponent)
       return nullptr;
@@ -662,6 +688,8 @@ private:
         error.help("there is no unary plus");
       if (at(TokenKind::Equal) && previous().is(TokenKind::Equal))
         error.help("to compare write `==`");
+      if (at(TokenKind::Where))
+        error.help("to choose write select(condition, a, b)");
       if (at(TokenKind::Not))
         error.help("put brackets around it: `(not …)`");
       return nullptr;
@@ -768,9 +796,10 @@ private:
   Diagnostics &diagnostics;
   std::vector<Token> tokens;
   size_t position = 0;
-  unsigned depth = 0;   ///< Open brackets, inside which newlines mean nothing.
-  unsigned nesting = 0; ///< Of the recursion.
-  StringRef closed;     ///< The bracket that was closed last.
+  Diagnostic muted{"", ""}; ///< Takes what is said about text that was reported already.
+  unsigned depth = 0;       ///< Open brackets, inside which newlines mean nothing.
+  unsigned nesting = 0;     ///< Of the recursion.
+  StringRef closed;         ///< The bracket that was closed last.
 };
 
 } // namespace

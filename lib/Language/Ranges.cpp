@@ -175,7 +175,7 @@ std::optional<Resolver::Interval> Resolver::boundsOf(const Expression &expressio
   if (const auto *binary = llvm::dyn_cast<BinaryExpression>(&expression))
     return boundsOf(*binary);
   if (const auto *unary = llvm::dyn_cast<UnaryExpression>(&expression)) {
-    std::optional<Interval> operand = unary->op == "-" ? boundsOf(*unary->operand) : std::nullopt;
+    std::optional<Interval> operand = !unary->isNot ? boundsOf(*unary->operand) : std::nullopt;
     if (!operand)
       return std::nullopt;
     std::optional<Polynomial> least = Polynomial(0).minus(operand->greatest);

@@ -269,6 +269,8 @@ void Resolver::resolveName(const NameExpression &expression) {
         .help("a function sees its parameters only: pass the value as an argument");
     return;
   }
+  if ((binding.variable = findVariable(name)))
+    return;
   if (isSizeName(name)) {
     if (name == "True" || name == "False") {
       diagnostics.error(name, formatv("unknown size `{0}`", name)).help(formatv("write `{0}`", name.lower()));
@@ -277,8 +279,6 @@ void Resolver::resolveName(const NameExpression &expression) {
     binding.size = resolveSize(expression);
     return;
   }
-  if ((binding.variable = findVariable(name)))
-    return;
   if (Tensor *tensor = findTensor(name)) {
     if (tensor->hasShape && !tensor->shape.empty()) {
       diagnostics
@@ -308,6 +308,12 @@ void Resolver::unknownName(StringRef name) {
                              : formatv("`{0}` is used before it is defined", name);
       if (!itself)
         error.note(statement.name, "defined here");
+      return;
+    }
+  for (Variable *row : hiddenRows)
+    if (row->name == name) {
+      error.message = formatv("the sink cannot depend on `{0}`, which the softmax runs over", name);
+      error.note(row->name, "introduced here");
       return;
     }
   for (const Variable &variable : variables)
@@ -477,7 +483,9 @@ void Resolver::resolveReduction(const ReductionExpression &expression) {
       // The sink is one number a row, so the row's own index is not known in it.
       std::vector<Variable *> outer = scope;
       llvm::erase_if(scope, [&](Variable *variable) { return llvm::is_contained(rows, variable); });
+      hiddenRows = rows;
       resolve(*expression.sink);
+      hiddenRows.clear();
       scope = std::move(outer);
     }
     scope.resize(depth);

@@ -158,7 +158,8 @@ private:
   const Function *currentFunction = nullptr;
   const char *scopeStart = nullptr; ///< Where the statement at hand begins.
   std::deque<Variable> variables;
-  std::vector<Variable *> scope; ///< Innermost last.
+  std::vector<Variable *> scope;      ///< Innermost last.
+  std::vector<Variable *> hiddenRows; ///< What the softmax runs over whose sink is resolved.
   llvm::DenseMap<const Index *, Variable *> introduced;
   llvm::DenseMap<const Expression *, Binding> bindings;
   std::vector<const SubscriptExpression *> subscripts;

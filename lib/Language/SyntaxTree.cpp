@@ -99,7 +99,7 @@ private:
       return;
     case Expression::Kind::Unary: {
       const auto &unary = llvm::cast<UnaryExpression>(expression);
-      line(depth) << "unary " << unary.op << '\n';
+      line(depth) << "unary " << (unary.isNot ? "not" : "-") << '\n';
       return print(*unary.operand, depth + 1);
     }
     case Expression::Kind::Binary: {

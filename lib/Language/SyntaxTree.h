@@ -59,10 +59,11 @@ struct NameExpression : ExpressionOf<Expression::Kind::Name> {
   StringRef name;
 };
 
-/// `-x` or `not x`; the operator is `-` or `not`.
+/// `-x` or `not x`.
 struct UnaryExpression : ExpressionOf<Expression::Kind::Unary> {
   using ExpressionOf::ExpressionOf;
   StringRef op;
+  bool isNot = false;
   ExpressionPtr operand;
 };
 
