@@ -36,7 +36,7 @@ attn.kernel @example(%x: !attn.tensor<[M, N], f32>) {
 // CHECK-NEXT:      attn.reduce sum(%n: N)
 // CHECK-NEXT:        attn.read %out_softmax[%m, %n]
 // CHECK:         %out = attn.tensor "out"(%m: M, %e: E) : f32 {
-// CHECK-NEXT:      attn.read %out_sum_1[%m, %e]
+// CHECK:           attn.read %out_sum_1[%m, %e]
 // CHECK-NEXT:      attn.read %out_sum[%e]
 attn.kernel @nested(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>, %out_sum: !attn.tensor<[E], f32>,
                     %q: !attn.tensor<[M, D], f32>) {
