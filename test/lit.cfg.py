@@ -15,3 +15,5 @@ path = [os.path.join(config.attn_binary_root, "bin"), config.llvm_tools_dir, con
 config.environment["PATH"] = os.pathsep.join(path)
 config.substitutions.append(("%examples", os.path.join(config.attn_source_root, "examples")))
 config.substitutions.append(("%python", config.python))
+config.substitutions.append(("%source", config.attn_source_root))
+config.substitutions.append(("%mlir_include", os.path.join(os.path.dirname(config.llvm_tools_dir), "include")))

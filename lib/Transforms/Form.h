@@ -11,8 +11,8 @@ namespace attn {
 /// The one-index reduction that is all of the tensor's formula, or null.
 ReduceOp soleReduction(TensorOp tensor);
 
-/// Whether the tensor is a softmax as a whole: `name[…, n, …] = softmax[n](score where mask, sink = s)`, stored in the type it
-/// is computed in, with a sink that does not depend on n.
+/// Whether the tensor is a softmax as a whole: `name[…, n, …] = softmax[n](score where mask, sink = s)`, stored in the
+/// type it is computed in, with a sink that does not depend on n.
 bool isSoftmax(TensorOp tensor);
 
 /// Whether the tensor is a log-sum-exp as a whole, stored in the type it is computed in.

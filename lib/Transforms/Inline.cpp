@@ -8,8 +8,8 @@
 //
 //   weight[b, m, n] = softmax[n](tanh(sum[d](q[b, m, d] * k[b, n, d])) where n < valid[b])
 //
-// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys. Roots are never inlined;
-// the rules for the others are:
+// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys. Roots are never
+// inlined; the rules for the others are:
 //
 //   1. What costs nothing (no reduction, no function call) goes wherever it is read.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
@@ -54,8 +54,8 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
 };
 } // namespace
 
-/// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored, and
-/// no subscript is clamped.
+/// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored,
+/// and no subscript is clamped.
 static TensorOp inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
   auto tensor = read.getTensor().getDefiningOp<TensorOp>();
   if (!tensor || roots.contains(tensor.getResult()) || !isInRange(read))
@@ -80,18 +80,20 @@ static void substitute(ReadOp read, TensorOp tensor) {
 /// Whether computing an element costs no more than reading it: arithmetic on what is there.
 static bool isCheap(TensorOp tensor) {
   return llvm::none_of(tensor.getBody().front(), [](Operation &op) {
-    return isa<ReduceOp, DropoutOp>(op) || (isa<math::MathDialect>(op.getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op));
+    return isa<ReduceOp, DropoutOp>(op) ||
+           (isa<math::MathDialect>(op.getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op));
   });
 }
 
 /// Whether the formula contains a reduction.
 static bool reduces(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
 
-/// Whether the formula is more than sums and products of reductions: then no reassociation of matrix products does better
-/// than computing it where it is used.
+/// Whether the formula is more than sums and products of reductions: then no reassociation of matrix products does
+/// better than computing it where it is used.
 static bool isNonlinear(TensorOp tensor) {
   return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
-    if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp>(op))
+    if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
+            arith::NegFOp>(op))
       return false;
     return llvm::any_of(op.getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
   });
@@ -159,8 +161,8 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
 }
 
 void Inline::inlineInto(Root root) {
-  // First what has one element for each score, so that the dot products are seen, which tell the query; then the rest. A
-  // formula that came in may read what belongs inside as well.
+  // First what has one element for each score, so that the dot products are seen, which tell the query; then the rest.
+  // A formula that came in may read what belongs inside as well.
   auto step = [&] {
     bool changed = false;
     SmallVector<ReadOp> reads;
@@ -211,9 +213,11 @@ void Inline::runOnOperation() {
   SmallVector<TensorOp> tensors = llvm::to_vector(kernel.getBody().front().getOps<TensorOp>());
   llvm::DenseSet<Value> weights = weightTensors(kernel);
   auto readsWeights = [&](ReduceOp reduce) {
-    return reduce.getBody().walk([&](ReadOp read) {
-      return weights.contains(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance();
-    }).wasInterrupted();
+    return reduce.getBody()
+        .walk([&](ReadOp read) {
+          return weights.contains(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance();
+        })
+        .wasInterrupted();
   };
   for (TensorOp tensor : tensors) {
     ReduceOp sum = soleReduction(tensor);

@@ -47,7 +47,8 @@ static void outline(ReduceOp reduce, TensorOp tensor) {
   bool softmax = reduce.getKind() == ReduceKind::Softmax;
 
   OpBuilder builder(reduce);
-  // The element that a softmax is evaluated at becomes the key index of the new tensor; meanwhile a constant stands for it.
+  // The element that a softmax is evaluated at becomes the key index of the new tensor; meanwhile a constant stands for
+  // it.
   Value at;
   arith::ConstantOp placeholder;
   if (softmax) {
@@ -114,8 +115,8 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
     for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
       SmallVector<ReduceOp> exponential;
       tensor.getBody().walk([&](ReduceOp reduce) {
-        bool alone = reduce.getSizes().size() == 1 && !(reduce == soleReduction(tensor) &&
-                                                        (isSoftmax(tensor) || isLogSumExp(tensor)));
+        bool alone = reduce.getSizes().size() == 1 &&
+                     !(reduce == soleReduction(tensor) && (isSoftmax(tensor) || isLogSumExp(tensor)));
         if (alone && (reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp))
           exponential.push_back(reduce);
       });

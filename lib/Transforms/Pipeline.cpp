@@ -12,11 +12,11 @@ void attn::buildSimplification(OpPassManager &manager) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  kernel.addPass(createAttnOutline());      // every softmax and every sum over keys is a tensor of its own
-  kernel.addPass(createAttnInline());       // scores and masks hold their whole formula
+  kernel.addPass(createAttnOutline()); // every softmax and every sum over keys is a tensor of its own
+  kernel.addPass(createAttnInline());  // scores and masks hold their whole formula
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  kernel.addPass(createAttnRaise());        // score, mask, softmax, weighted sum
+  kernel.addPass(createAttnRaise());         // score, mask, softmax, weighted sum
   kernel.addPass(createCanonicalizerPass()); // also drops the tensors that nobody reads
   kernel.addPass(createCSEPass());
 }

@@ -98,7 +98,8 @@ static Parts makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument>
   fill(cast<DefinitionOpInterface>(parts.score.getOperation()), yielded(body), withKey(body));
   if (reduce.isConditional()) {
     Block &condition = reduce.getWhere().front();
-    parts.mask = MaskOp::create(builder, reduce.getLoc(), name("_mask"), indices, type.withElement(builder.getI1Type()));
+    parts.mask =
+        MaskOp::create(builder, reduce.getLoc(), name("_mask"), indices, type.withElement(builder.getI1Type()));
     fill(cast<DefinitionOpInterface>(parts.mask.getOperation()), yielded(condition), withKey(condition));
   }
   if (reduce.getSink()) {
@@ -119,12 +120,13 @@ static bool sameFormula(Operation *lhs, Operation *rhs) {
                                                     OperationEquivalence::IgnoreLocations);
 }
 
-/// The softmax of `parts`: one that is there already, whose copies of the parts are then erased, or a new one before `tensor`.
+/// The softmax of `parts`: one that is there already, whose copies of the parts are then erased, or a new one before
+/// `tensor`.
 static SoftmaxOp softmaxOf(Parts parts, TensorOp tensor) {
   for (SoftmaxOp other : tensor->getParentOfType<KernelOp>().getBody().front().getOps<SoftmaxOp>()) {
     auto definition = [](Value value) { return value ? value.getDefiningOp() : nullptr; };
-    if (sameFormula(definition(other.getScore()), parts.score) && sameFormula(definition(other.getMask()), parts.mask) &&
-        sameFormula(definition(other.getSink()), parts.sink)) {
+    if (sameFormula(definition(other.getScore()), parts.score) &&
+        sameFormula(definition(other.getMask()), parts.mask) && sameFormula(definition(other.getSink()), parts.sink)) {
       parts.erase();
       return other;
     }
@@ -137,7 +139,8 @@ static SoftmaxOp softmaxOf(Parts parts, TensorOp tensor) {
 }
 
 /// Makes all readers of `tensor` read `result` instead, whose dimension i is dimension `order[i]` of the tensor. If the
-/// tensor is returned, `direct` says whether `result` can be returned in its place; otherwise the tensor stays as a copy.
+/// tensor is returned, `direct` says whether `result` can be returned in its place; otherwise the tensor stays as a
+/// copy.
 static void replaceTensor(TensorOp tensor, Value result, ArrayRef<unsigned> order, bool direct) {
   auto permute = [&](auto values) {
     return llvm::map_to_vector(order, [&](unsigned index) { return Value(values[index]); });
@@ -156,8 +159,8 @@ static void replaceTensor(TensorOp tensor, Value result, ArrayRef<unsigned> orde
     tensor.getResult().replaceAllUsesWith(result);
   } else if (!tensor.getResult().use_empty()) {
     builder.setInsertionPoint(tensor);
-    auto copy = TensorOp::create(builder, tensor.getLoc(), tensor.getName(), tensor.getIndices(),
-                                 tensor.getResult().getType());
+    auto copy =
+        TensorOp::create(builder, tensor.getLoc(), tensor.getName(), tensor.getIndices(), tensor.getResult().getType());
     Block &body = copy.getBody().front();
     builder.setInsertionPointToEnd(&body);
     Value element = ReadOp::create(builder, tensor.getLoc(), result, permute(body.getArguments()));

@@ -9,8 +9,9 @@
 
 namespace attn {
 
-/// Copies to `builder`'s place what computes `value`, a value of some graph op's region. `mapping` says what its index variables
-/// become, and remembers what was copied, so that slices with operations in common share them. Tensors stay as they are.
+/// Copies to `builder`'s place what computes `value`, a value of some graph op's region. `mapping` says what its index
+/// variables become, and remembers what was copied, so that slices with operations in common share them. Tensors stay
+/// as they are.
 mlir::Value cloneSlice(mlir::Value value, mlir::IRMapping &mapping, mlir::OpBuilder &builder);
 
 /// Copies to `builder`'s place what computes the values that `block` yields, and returns the copies of these.

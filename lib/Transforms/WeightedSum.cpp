@@ -50,8 +50,8 @@ static void collectFactors(Value value, bool inverse, Product &product) {
   }
 }
 
-/// Calls `visit` on the operations that compute `value` inside the regions of its graph op, until it returns true. Returns whether
-/// it did.
+/// Calls `visit` on the operations that compute `value` inside the regions of its graph op, until it returns true.
+/// Returns whether it did.
 static bool anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) {
   llvm::DenseSet<Operation *> seen;
   SmallVector<Value> todo{value};
@@ -72,8 +72,8 @@ static bool anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit)
   return false;
 }
 
-/// Whether `factors` are worth computing tile by tile: they read a weight; or the key enters through a reduction (a dot product),
-/// or through a function of the key that no tensor holds for each query (a Gaussian of a distance).
+/// Whether `factors` are worth computing tile by tile: they read a weight; or the key enters through a reduction (a dot
+/// product), or through a function of the key that no tensor holds for each query (a Gaussian of a distance).
 static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument query,
                      const llvm::DenseSet<Value> &weights) {
   return llvm::any_of(factors, [&](const Factor &factor) {

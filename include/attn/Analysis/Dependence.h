@@ -29,7 +29,8 @@ SizeAttr indexSize(mlir::BlockArgument index);
 llvm::StringRef indexName(mlir::BlockArgument index);
 
 /// Whether every subscript of `read` stays inside its dimension whatever the arguments are, so that the
-/// clamp of attn.read does nothing: it is an index variable of that dimension's size, or a constant below a constant size.
+/// clamp of attn.read does nothing: it is an index variable of that dimension's size, or a constant below a constant
+/// size.
 bool isInRange(ReadOp read);
 
 } // namespace attn

@@ -209,6 +209,7 @@ def Attn_SoftmaxOp : Attn_Op<"softmax", [
     Optional<Attn_TensorType>:$sink);
   let results = (outs Attn_TensorType:$weight, Attn_TensorType:$logsumexp);
   let hasCustomAssemblyFormat = 1;
+  let hasCanonicalizeMethod = 1;
   let hasVerifier = 1;
 }
 
@@ -237,6 +238,7 @@ def Attn_WeightedSumOp : Attn_DefinitionOp<"weighted_sum"> {
   let arguments = (ins StrAttr:$name, StrArrayAttr:$indices, StrAttr:$key, Attn_SizeAttr:$key_size,
                        I64Attr:$query);
   let regions = (region SizedRegion<1>:$body, MaxSizedRegion<1>:$where);
+  let hasCanonicalizeMethod = 1;
   let results = (outs Attn_TensorType:$result);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;
@@ -357,6 +359,7 @@ def Attn_ReduceOp : Attn_Op<"reduce", [RecursiveMemoryEffects,
     Variadic<I64>:$at,
     Optional<Attn_Float>:$sink);
   let regions = (region SizedRegion<1>:$body, MaxSizedRegion<1>:$where);
+  let hasCanonicalizeMethod = 1;
   let results = (outs Attn_Scalar:$result);
   let hasCustomAssemblyFormat = 1;
   let hasRegionVerifier = 1;

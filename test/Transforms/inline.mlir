@@ -1,0 +1,159 @@
+// RUN: attn-opt %s --attn-inline | FileCheck %s
+
+// The example of the pass's documentation.
+// CHECK-LABEL: attn.kernel @example(
+// CHECK-NEXT:    %mask = attn.tensor "mask"(%m: M, %n: N) : i1 {
+// CHECK-NEXT:      %c1_i64 = arith.constant 1 : i64
+// CHECK-NEXT:      %0 = arith.subi %m, %c1_i64 : i64
+// CHECK-NEXT:      %1 = arith.cmpi sle, %n, %0 : i64
+// CHECK-NEXT:      attn.yield %1 : i1
+attn.kernel @example(%x: !attn.tensor<[M, N], f32>) {
+  %last = attn.tensor "last"(%m: M) : i64 {
+    %c1 = arith.constant 1 : i64
+    %0 = arith.subi %m, %c1 : i64
+    attn.yield %0 : i64
+  }
+  %mask = attn.tensor "mask"(%m: M, %n: N) : i1 {
+    %0 = attn.read %last[%m] : !attn.tensor<[M], i64>
+    %1 = arith.cmpi sle, %n, %0 : i64
+    attn.yield %1 : i1
+  }
+  attn.return %mask : !attn.tensor<[M, N], i1> as i1
+}
+
+// Into a softmax go a score with one element for each weight (dot), a table of key and query alone (relative), and the
+// condition's tensors. Projections stay: keys knows no query.
+// CHECK-LABEL: attn.kernel @scores(
+// CHECK-NEXT:    attn.tensor "keys"
+// CHECK-NOT:     attn.tensor "dot"
+// CHECK-NOT:     attn.tensor "relative"
+// CHECK-NOT:     attn.tensor "near"
+// CHECK:         attn.tensor "weight"(%b: B, %m: M, %n: N)
+// CHECK-NEXT:      attn.reduce softmax(%j: N) at (%n)
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+// CHECK:               attn.read %keys[%b, %j, %d]
+// CHECK:             attn.reduce sum(%d: D)
+// CHECK:           } where {
+// CHECK:             math.floor
+attn.kernel @scores(%q: !attn.tensor<[B, M, D], f32>, %k: !attn.tensor<[B, N, J], f32>, %w: !attn.tensor<[D, J], f32>,
+                    %s: !attn.tensor<[M, D], f32>, %t: !attn.tensor<[N, D], f32>, %limit: !attn.tensor<[M], f32>) {
+  %keys = attn.tensor "keys"(%b: B, %n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%j: J) : f32 {
+      %1 = attn.read %k[%b, %n, %j] : !attn.tensor<[B, N, J], f32>
+      %2 = attn.read %w[%d, %j] : !attn.tensor<[D, J], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %dot = attn.tensor "dot"(%b: B, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%b, %m, %d] : !attn.tensor<[B, M, D], f32>
+      %2 = attn.read %keys[%b, %n, %d] : !attn.tensor<[B, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %relative = attn.tensor "relative"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %s[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %t[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %near = attn.tensor "near"(%m: M, %n: N) : i1 {
+    %0 = attn.read %limit[%m] : !attn.tensor<[M], f32>
+    %1 = math.floor %0 : f32
+    %2 = arith.sitofp %n : i64 to f32
+    %3 = arith.cmpf olt, %2, %1 : f32
+    attn.yield %3 : i1
+  }
+  %weight = attn.tensor "weight"(%b: B, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %dot[%b, %m, %j] : !attn.tensor<[B, M, N], f32>
+      %2 = attn.read %relative[%m, %j] : !attn.tensor<[M, N], f32>
+      %3 = arith.addf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = attn.read %near[%m, %j] : !attn.tensor<[M, N], i1>
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[B, M, N], f32> as f32
+}
+
+// What may be clamped (a table's subscript), what is rounded when it is stored, and the factors of a chain of matrix
+// products stay.
+// CHECK-LABEL: attn.kernel @stay(
+// CHECK-NEXT:    attn.tensor "twice"
+// CHECK:         attn.tensor "picked"
+// CHECK-NEXT:      attn.read %at
+// CHECK-NEXT:      attn.read %twice
+// CHECK:         attn.tensor "rounded"(%n: N) : f16
+// CHECK:         attn.tensor "wide"
+// CHECK-NEXT:      attn.read %rounded
+// CHECK:         attn.tensor "first"
+// CHECK:         attn.tensor "second"
+attn.kernel @stay(%x: !attn.tensor<[N], f32>, %at: !attn.tensor<[N], i64>, %w: !attn.tensor<[N, N], f32>) {
+  %twice = attn.tensor "twice"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    %1 = arith.addf %0, %0 : f32
+    attn.yield %1 : f32
+  }
+  %picked = attn.tensor "picked"(%n: N) : f32 {
+    %0 = attn.read %at[%n] : !attn.tensor<[N], i64>
+    %1 = attn.read %twice[%0] : !attn.tensor<[N], f32>
+    attn.yield %1 : f32
+  }
+  %rounded = attn.tensor "rounded"(%n: N) : f16 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  %wide = attn.tensor "wide"(%n: N) : f32 {
+    %0 = attn.read %rounded[%n] : !attn.tensor<[N], f16>
+    attn.yield %0 : f32
+  }
+  %first = attn.tensor "first"(%i: N, %k: N) : f32 {
+    %0 = attn.reduce sum(%j: N) : f32 {
+      %1 = attn.read %w[%i, %j] : !attn.tensor<[N, N], f32>
+      %2 = attn.read %w[%j, %k] : !attn.tensor<[N, N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %second = attn.tensor "second"(%i: N, %k: N) : f32 {
+    %0 = attn.reduce sum(%j: N) : f32 {
+      %1 = attn.read %first[%i, %j] : !attn.tensor<[N, N], f32>
+      %2 = attn.read %w[%j, %k] : !attn.tensor<[N, N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %picked : !attn.tensor<[N], f32> as f32, %wide : !attn.tensor<[N], f32> as f32, %second : !attn.tensor<[N, N], f32> as f32
+}
+
+// What one tensor reads, once for each of its elements, is fused with it.
+// CHECK-LABEL: attn.kernel @once(
+// CHECK-NEXT:    attn.tensor "out"(%m: M) : f32 {
+// CHECK-NEXT:      attn.reduce sum
+attn.kernel @once(%x: !attn.tensor<[M, N], f32>) {
+  %total = attn.tensor "total"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M) : f32 {
+    %0 = attn.read %total[%m] : !attn.tensor<[M], f32>
+    %1 = math.sqrt %0 : f32
+    attn.yield %1 : f32
+  }
+  attn.return %out : !attn.tensor<[M], f32> as f32
+}

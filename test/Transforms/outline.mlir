@@ -1,0 +1,139 @@
+// RUN: attn-opt %s --attn-outline | FileCheck %s
+
+// The example of the pass's documentation.
+// CHECK-LABEL: attn.kernel @example(
+// CHECK-NEXT:    %y_logsumexp = attn.tensor "y_logsumexp"(%m: M) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce logsumexp(%n: N) : f32 {
+// CHECK-NEXT:        %1 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+// CHECK-NEXT:        attn.yield %1 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %y = attn.tensor "y"(%m: M) : f32 {
+// CHECK-NEXT:      %0 = attn.read %y_logsumexp[%m] : !attn.tensor<[M], f32>
+// CHECK-NEXT:      %1 = arith.negf %0 : f32
+// CHECK-NEXT:      attn.yield %1 : f32
+attn.kernel @example(%x: !attn.tensor<[M, N], f32>) {
+  %y = attn.tensor "y"(%m: M) : f32 {
+    %0 = attn.reduce logsumexp(%n: N) : f32 {
+      %2 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %2 : f32
+    }
+    %1 = arith.negf %0 : f32
+    attn.yield %1 : f32
+  }
+  attn.return %y : !attn.tensor<[M], f32> as f32
+}
+
+// A softmax inside a sum is a tensor over the indices it uses, key last, with what it takes from around it (%scale); then
+// the sum reads weights and goes too. Its name is free.
+// CHECK-LABEL: attn.kernel @nested(
+// CHECK-NEXT:    %out_softmax = attn.tensor "out_softmax"(%m: M, %n: N) : f32 {
+// CHECK-DAG:       attn.size D
+// CHECK-DAG:       arith.sitofp
+// CHECK:           attn.reduce softmax(%j: N) at (%n)
+// CHECK:         %out_sum_1 = attn.tensor "out_sum_1"(%m: M, %e: E) : f32 {
+// CHECK-NEXT:      attn.reduce sum(%n: N)
+// CHECK-NEXT:        attn.read %out_softmax[%m, %n]
+// CHECK:         %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+// CHECK:           attn.read %out_sum_1[%m, %e]
+// CHECK-NEXT:      attn.read %out_sum[%e]
+attn.kernel @nested(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>, %out_sum: !attn.tensor<[E], f32>,
+                    %q: !attn.tensor<[M, D], f32>) {
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %D = attn.size D
+    %scale = arith.sitofp %D : i64 to f32
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %2 = attn.reduce softmax(%j: N) at (%n) : f32 {
+        %5 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+        %6 = arith.divf %5, %scale : f32
+        attn.yield %6 : f32
+      }
+      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    %1 = attn.read %out_sum[%e] : !attn.tensor<[E], f32>
+    %2 = arith.addf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}
+
+// A sum that is rounded when it is stored, or that reads a weight through another tensor.
+// CHECK-LABEL: attn.kernel @through(
+// CHECK:         attn.tensor "kept"
+// CHECK-NEXT:      attn.read %weight[%m, %n]
+// CHECK:         attn.tensor "out_sum"(%m: M) : f32
+// CHECK:         attn.tensor "out"(%m: M) : f32
+attn.kernel @through(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %kept = attn.tensor "kept"(%m: M, %n: N) : f32 {
+    %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = arith.mulf %0, %0 : f32
+    attn.yield %1 : f32
+  }
+  %out = attn.tensor "out"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %kept[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n] : !attn.tensor<[N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    %1 = arith.negf %0 : f32
+    attn.yield %1 : f32
+  }
+  attn.return %out : !attn.tensor<[M], f32> as f32
+}
+
+// A softmax that is stored in a narrower type is computed in its own.
+// CHECK-LABEL: attn.kernel @narrow(
+// CHECK-NEXT:    attn.tensor "weight_softmax"(%n: N) : f32
+// CHECK:         attn.tensor "weight"(%n: N) : f16 {
+// CHECK-NEXT:      attn.read %weight_softmax[%n]
+attn.kernel @narrow(%x: !attn.tensor<[N], f32>) {
+  %weight = attn.tensor "weight"(%n: N) : f16 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%j] : !attn.tensor<[N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[N], f16> as f16
+}
+
+// Dot products stay, and so does a softmax over two indices.
+// CHECK-LABEL: attn.kernel @stay(
+// CHECK-NEXT:    attn.tensor "score"
+// CHECK-NEXT:      attn.reduce sum
+// CHECK:         attn.tensor "both"
+// CHECK-NEXT:      attn.reduce softmax
+// CHECK-NOT:     attn.tensor "
+// CHECK:         attn.return
+attn.kernel @stay(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    %1 = arith.negf %0 : f32
+    attn.yield %1 : f32
+  }
+  %both = attn.tensor "both"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%i: M, %j: N) at (%m, %n) : f32 {
+      %2 = attn.read %score[%i, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %2 : f32
+    }
+    %1 = arith.negf %0 : f32
+    attn.yield %1 : f32
+  }
+  attn.return %both : !attn.tensor<[M, N], f32> as f32
+}
