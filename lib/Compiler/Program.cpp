@@ -13,7 +13,7 @@
 using namespace attn;
 using namespace mlir;
 
-static llvm::Error failure(const llvm::Twine &message) {
+static llvm::Error textError(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
@@ -37,8 +37,8 @@ Program::Program(std::string_view source, const CompileOptions &options)
 
 llvm::Error Program::reported(const llvm::Twine &otherwise) {
   if (text.empty())
-    return failure(otherwise);
-  llvm::Error error = failure(llvm::StringRef(text).rtrim());
+    return textError(otherwise);
+  llvm::Error error = textError(llvm::StringRef(text).rtrim());
   text.clear();
   return error;
 }
@@ -54,9 +54,9 @@ llvm::Expected<std::string> Program::syntaxTree() {
 llvm::Error Program::parse() {
   static const char *const dtypes[] = {"", "f32", "bf16", "f16"};
   if (!llvm::is_contained(dtypes, options.dtype))
-    return failure("the dtype must be f32, bf16 or f16, but is '" + options.dtype + "'");
+    return textError("the dtype must be f32, bf16 or f16, but is '" + options.dtype + "'");
   if (options.checkBounds)
-    return failure("checks of data-dependent subscripts (--check-bounds) are not supported yet");
+    return textError("checks of data-dependent subscripts (--check-bounds) are not supported yet");
   LanguageOptions language;
   for (const auto &[name, value] : options.sizes)
     language.sizes[name] = value;
@@ -77,7 +77,7 @@ llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &mach
   if (lowered)
     return lowered;
   std::string message = llvm::toString(lowered.takeError());
-  return text.empty() ? failure(options.name + ": error: " + message) : reported(message);
+  return text.empty() ? textError(options.name + ": error: " + message) : reported(message);
 }
 
 llvm::SmallVector<KernelOp> Program::kernels() { return llvm::to_vector(module->getOps<KernelOp>()); }
@@ -97,7 +97,7 @@ llvm::Expected<KernelOp> Program::onlyKernel() {
   for (KernelOp kernel : found)
     names += (names.empty() ? "" : ", ") + kernel.getSymName().str();
   if (found.empty())
-    return failure(options.name + ": error: the source has no kernel");
-  return failure(options.name + ": error: the source has " + llvm::Twine(found.size()) + " kernels (" + names +
+    return textError(options.name + ": error: the source has no kernel");
+  return textError(options.name + ": error: the source has " + llvm::Twine(found.size()) + " kernels (" + names +
                  "): say which one");
 }

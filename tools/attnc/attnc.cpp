@@ -93,14 +93,14 @@ static int compile() {
   options.kernel = kernel;
   options.target = target;
   options.dtype = dtype;
-  options.name = input == "-" ? "<stdin>" : input;
+  options.name = input == "-" ? "<stdin>" : input.getValue();
   options.checkBounds = checkBounds;
   if (int status = readSizes(options.sizes))
     return status;
   llvm::StringRef source = (*file)->getBuffer();
   if (emitStage == "object")
     return writeObject(source, options);
-  return writeFile(output.empty() ? "-" : output, attn::emit(source, options, emitStage));
+  return writeFile(output.empty() ? "-" : output.getValue(), attn::emit(source, options, emitStage));
 }
 
 int main(int argc, char **argv) {
