@@ -70,3 +70,10 @@ find_package(nanobind QUIET CONFIG HINTS ${ATTN_NANOBIND_DIR} NO_DEFAULT_PATH)
 if(NOT nanobind_FOUND)
   attn_missing("nanobind" ".venv/bin/pip install nanobind")
 endif()
+
+# --- ccache, where there is one: rebuilds are quicker ----------------------------------------
+find_program(ATTN_CCACHE ccache)
+if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${ATTN_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ATTN_CCACHE})
+endif()

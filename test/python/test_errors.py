@@ -130,7 +130,7 @@ def test_outputs_that_do_not_fit(kernel):
 
 def test_an_output_that_shares_memory(kernel):
     room = np.ones((2, 5, 6), np.float32)
-    with pytest.raises(ValueError, match="out: .*(overlap|shares)"):
+    with pytest.raises(ValueError, match="^out: the output shares memory with the input v$"):
         kernel(**arguments(v=room), out=(room[:, :3], outputs()[1]))
 
 
