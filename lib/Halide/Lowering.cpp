@@ -2,6 +2,7 @@
 
 #include "Implementation.h"
 #include "Nest.h"
+#include "Tile.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -90,8 +91,15 @@ Func KernelLowering::stored(mlir::Value tensor) {
   std::string name = definition                      ? definition.getName().str()
                      : tensor == softmax.getWeight() ? softmax.getName().str()
                                                      : softmax.getLogsumexpName().str();
+  auto sum = mlir::dyn_cast<WeightedSumOp>(result.getOwner());
+  if (sum && Tile::applies(sum)) {
+    Tile tile(*this, sum);
+    tile.define();
+    tile.schedule();
+    return funcs[tensor] = tile.func;
+  }
   Nest nest(*this, name.empty() ? "softmax" : name, indices);
-  if (auto sum = mlir::dyn_cast<WeightedSumOp>(result.getOwner()))
+  if (sum)
     nest.defineWeightedSum(sum);
   else if (definition)
     nest.definePointwise(definition);

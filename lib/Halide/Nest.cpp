@@ -110,7 +110,7 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   for (mlir::Value index : freeIndices(op.getResult())) {
     const IndexBinding &binding = outer.indices.find(index)->second;
     if (binding.loop) {
-      Var var(kernel.uniqueName("r"));
+      Var var(kernel.uniqueName("r$"));
       inner.indices[index] = {var, {var}, binding.padded, {}};
       renamed.push_back({var, binding.expr});
       found.push_back(var);
@@ -193,7 +193,7 @@ Expr Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   Func partial(kernel.uniqueName(func.name() + "_partial"));
   stage.partial = partial;
   int self = addStage(std::move(stage));
-  Var lane("lane");
+  Var lane("lane$");
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
     sizes.push_back(extent(kernel, size));

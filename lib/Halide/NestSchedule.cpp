@@ -14,7 +14,7 @@ static bool dependsOn(const Stage &stage, const Var &var) {
 }
 
 /// The loop over vectors of a stage or nest; every Func has its own of this name.
-static Var vectorLoop() { return Var("vector"); }
+static Var vectorLoop() { return Var("vector$"); }
 
 LoopLevel Nest::level(const Stage &stage) {
   LoopLevel row = rowLoop ? LoopLevel(func, *rowLoop) : LoopLevel::root();
@@ -38,7 +38,7 @@ void Nest::scheduleStage(Stage &stage) {
   stage.func.compute_at(where);
   switch (stage.kind) {
   case Stage::Kind::Row: {
-    Var lane("lane");
+    Var lane("lane$");
     stage.func.split(stage.vars[0], vectorLoop(), lane, width, TailStrategy::GuardWithIf).vectorize(lane);
     break;
   }
@@ -47,7 +47,7 @@ void Nest::scheduleStage(Stage &stage) {
   case Stage::Kind::Lanes:
     if (!stage.vars.empty()) {
       std::vector<Halide::VarOrRVar> order;
-      Var lane("lane");
+      Var lane("lane$");
       stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);
       stage.func.update().split(stage.vars[0], stage.vars[0], lane, width, TailStrategy::GuardWithIf).vectorize(lane);
       // Lanes innermost, then the reduction: the accumulators stay in registers.
@@ -60,7 +60,7 @@ void Nest::scheduleStage(Stage &stage) {
     }
     break;
   case Stage::Kind::Partial: {
-    Var lane("lane");
+    Var lane("lane$");
     if (stage.vars.empty())
       stage.partial.compute_root();
     else
@@ -77,7 +77,7 @@ void Nest::schedule() {
   bool vectorise = lanes && !vars.empty();
   std::vector<Var> rows(vars.begin() + (vectorise ? 1 : 0), vars.end());
   if (vectorise) {
-    Var lane("lane");
+    Var lane("lane$");
     laneLoop = vectorLoop();
     func.split(vars[0], *laneLoop, lane, width, TailStrategy::GuardWithIf).vectorize(lane);
   }

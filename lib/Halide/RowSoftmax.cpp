@@ -63,7 +63,7 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
   softmax.rows.assign(rowVars.begin(), rowVars.end());
   std::vector<Var> keys, arguments;
   for (size_t position = 0; position < sizes.size(); ++position)
-    keys.push_back(Var(kernel.uniqueName("key")));
+    keys.push_back(Var(kernel.uniqueName("key$")));
   arguments = keys;
   arguments.insert(arguments.end(), rowVars.begin(), rowVars.end());
 
@@ -217,7 +217,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   size_t rank = vars.size();
   mlir::Value weightFactor = yielded(body, 0), valueFactor = yielded(body, 1);
   SizeAttr keySize = op.getKeySize();
-  Var key(kernel.uniqueName("key"));
+  Var key(kernel.uniqueName("key$"));
   auto bindIndices = [&](mlir::Region &region, Environment &environment, IndexBinding keyBinding) {
     for (size_t index = 0; index < rank; ++index)
       environment.bind(region.getArgument(index), vars[rank - 1 - index]);

@@ -1,0 +1,45 @@
+//===- KeyRange.h - Which keys a mask can let through -----------*- C++ -*-===//
+//
+// From the text of a mask: bounds on the keys for which it can be true. Comparisons that are affine
+// in the key give a half-line, `and` intersects, `or` takes the hull, `not` is pushed to the
+// comparisons; anything else bounds nothing. The bounds are formulas over sizes, other index variables
+// and loaded data, so one rule covers causal masks, windows, lengths and document starts.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_ANALYSIS_KEYRANGE_H
+#define ATTN_ANALYSIS_KEYRANGE_H
+
+#include "attn/IR/Attn.h"
+
+#include <memory>
+#include <utility>
+
+namespace attn {
+
+/// A formula for a key position, over values that do not depend on the key.
+struct KeyBound {
+  enum class Kind {
+    Linear, ///< constant + Σ coefficient · value
+    Min,    ///< The smaller of two bounds.
+    Max,    ///< The larger of two bounds.
+    Guard,  ///< Where `condition` holds no bound at all, else 0.
+  };
+  Kind kind;
+  int64_t constant = 0;
+  llvm::SmallVector<std::pair<mlir::Value, int64_t>> terms;
+  std::shared_ptr<const KeyBound> lhs, rhs;
+  mlir::Value condition;
+};
+
+/// The mask is false outside lower ≤ key < upper. A null bound is none.
+struct KeyRange {
+  std::shared_ptr<const KeyBound> lower, upper;
+};
+
+/// The range of keys outside which `condition` (an i1 of a region) is certainly false.
+KeyRange keyRange(mlir::Value condition, mlir::BlockArgument key);
+
+} // namespace attn
+
+#endif // ATTN_ANALYSIS_KEYRANGE_H

@@ -1,0 +1,536 @@
+//===- Tile.cpp - The tiled plan: what is computed -------------------------===//
+
+#include "Tile.h"
+#include "Mathematics.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using Halide::cast;
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+namespace attn::lowering {
+
+//===----------------------------------------------------------------------===//
+// Where the plan applies
+//===----------------------------------------------------------------------===//
+
+static mlir::Region &definition(mlir::Value tensor) {
+  return mlir::cast<DefinitionOpInterface>(tensor.getDefiningOp()).getBody();
+}
+
+/// Whether the reductions in `region` are plain ones, not nested.
+static bool hasPlainReductions(mlir::Region &region) {
+  bool plain = true;
+  region.walk([&](ReduceOp reduce) {
+    plain &= !reduce->getParentOfType<ReduceOp>() && reduce.getKind() != ReduceKind::Softmax &&
+             reduce.getKind() != ReduceKind::LogSumExp;
+  });
+  return plain;
+}
+
+/// Whether `value` is made with a reduction.
+static bool hasReduction(mlir::Value value) {
+  mlir::Operation *inner = value.getDefiningOp();
+  if (!inner || mlir::isa<DefinitionOpInterface, SoftmaxOp>(inner))
+    return false;
+  return mlir::isa<ReduceOp>(inner) || llvm::any_of(inner->getOperands(), hasReduction);
+}
+
+bool Tile::applies(WeightedSumOp op) {
+  mlir::Region &body = op.getBody();
+  if (static_cast<int64_t>(op.getQuery()) < 0 || !hasPlainReductions(body) ||
+      (!op.getWhere().empty() && !op.getWhere().getOps<ReduceOp>().empty()))
+    return false;
+  if (freeIndices(yielded(body, 1)).contains(body.getArgument(op.getQuery())) || hasReduction(yielded(body, 1)) ||
+      freeIndices(yielded(body, 0)).contains(body.getArgument(op.getIndices().size() - 1)))
+    return false;
+  if (softmaxReads(yielded(body, 0)).empty())
+    return softmaxReads(yielded(body, 1)).empty();
+  ReadOp read = proportionalTo(yielded(body, 0));
+  if (!read || !softmaxReads(yielded(body, 1)).empty())
+    return false;
+  // The weight is read at index variables, each once, the key last.
+  for (mlir::Value subscript : read.getSubscripts())
+    if (!mlir::isa<mlir::BlockArgument>(subscript))
+      return false;
+  if (read.getSubscripts().back() != body.getArguments().back() ||
+      !llvm::is_contained(read.getSubscripts(), body.getArgument(op.getQuery())))
+    return false;
+  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  return hasPlainReductions(definition(softmax.getScore())) &&
+         (!softmax.getMask() || definition(softmax.getMask()).getOps<ReduceOp>().empty());
+}
+
+//===----------------------------------------------------------------------===//
+// Variables
+//===----------------------------------------------------------------------===//
+
+Tile::Tile(KernelLowering &kernel, WeightedSumOp op)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.tile), op(op),
+      read(proportionalTo(yielded(op.getBody(), 0))) {
+  if (read)
+    softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  mlir::Region &body = op.getBody();
+  unsigned rank = op.getIndices().size();
+  queryArgument = body.getArgument(op.getQuery());
+  keyArgument = body.getArguments().back();
+  valueArgument = body.getArgument(rank - 1);
+  for (unsigned position = rank; position-- > 0;) {
+    Var var(mlir::cast<mlir::StringAttr>(op.getIndices()[position]).str());
+    vars.push_back(var);
+    if (body.getArgument(position) == valueArgument)
+      e = var;
+    else if (body.getArgument(position) != queryArgument)
+      others.push_back(var);
+  }
+  keyCount = extent(kernel, op.getKeySize());
+}
+
+std::vector<Var> Tile::tileVars(std::vector<Var> first) const {
+  first.push_back(tile);
+  first.insert(first.end(), others.begin(), others.end());
+  return first;
+}
+
+std::vector<Expr> Tile::at(Expr query, Expr key) const {
+  std::vector<Expr> arguments = {query, key, chunk, tile};
+  arguments.insert(arguments.end(), others.begin(), others.end());
+  return arguments;
+}
+
+/// `key` counts within the chunk.
+IndexBinding Tile::keyBinding(Expr key) const {
+  IndexBinding binding{chunk * static_cast<int>(plan.chunk) + key, {k, chunk}, true, {}};
+  return binding;
+}
+
+Environment Tile::bind(mlir::Region &region, IndexBinding key) {
+  Environment environment;
+  unsigned rank = vars.size();
+  for (unsigned position = 0; position < rank; ++position)
+    environment.bind(region.getArgument(position), vars[rank - 1 - position]);
+  environment.indices[region.getArgument(op.getQuery())] = {
+      tile * static_cast<int>(plan.queries) + q, {q, tile}, true, {}};
+  environment.indices[region.getArgument(rank - 1)].padded = true;
+  environment.indices[region.getArguments().back()] = key;
+  return environment;
+}
+
+/// Binds the arguments of score, mask and sink to what the weight is read at.
+void Tile::bindScore(SoftmaxOp producer, Environment &environment) {
+  llvm::SmallVector<IndexBinding> bindings;
+  for (mlir::Value subscript : read.getSubscripts())
+    bindings.push_back(environment.indices[subscript]);
+  for (mlir::Value tensor : {producer.getScore(), producer.getMask(), producer.getSink()})
+    if (tensor)
+      for (auto [argument, binding] : llvm::zip(definition(tensor).getArguments(), bindings))
+        environment.indices[argument] = binding;
+}
+
+//===----------------------------------------------------------------------===//
+// Key ranges
+//===----------------------------------------------------------------------===//
+
+/// A bound as a number of keys, in 64 bits: loaded data may be anything.
+static Expr evaluate(const KeyBound &bound, RegionLowering &lowering, Expr unbounded) {
+  switch (bound.kind) {
+  case KeyBound::Kind::Linear: {
+    Expr value = cast<int64_t>(Expr(0)) + Halide::Internal::make_const(Halide::Int(64), bound.constant);
+    for (auto [term, coefficient] : bound.terms)
+      value += cast<int64_t>(lowering.expression(term)) * Halide::Internal::make_const(Halide::Int(64), coefficient);
+    return value;
+  }
+  case KeyBound::Kind::Min:
+    return Halide::min(evaluate(*bound.lhs, lowering, unbounded), evaluate(*bound.rhs, lowering, unbounded));
+  case KeyBound::Kind::Max:
+    return Halide::max(evaluate(*bound.lhs, lowering, unbounded), evaluate(*bound.rhs, lowering, unbounded));
+  case KeyBound::Kind::Guard:
+    return select(lowering.expression(bound.condition), unbounded, cast<int64_t>(Expr(0)));
+  }
+  llvm_unreachable("unknown kind of bound");
+}
+
+namespace {
+/// A formula without reductions, such as a mask's.
+class PlainRegion : public RegionLowering {
+public:
+  using RegionLowering::RegionLowering;
+
+protected:
+  Expr reduce(ReduceOp) override { throw std::logic_error("a reduction where none can be"); }
+};
+} // namespace
+
+void Tile::defineRange(mlir::Region *mask, Environment environment) {
+  KeyRange range;
+  if (mask)
+    range = keyRange(yielded(*mask), mask->getArguments().back());
+  ranged = range.lower || range.upper;
+  if (!ranged)
+    return;
+  // The last tile's surplus queries repeat the last query.
+  SizeAttr querySize = op.getResult().getType().getShape()[op.getQuery()];
+  for (auto &[index, binding] : environment.indices)
+    if (binding.vars.size() == 2 && binding.vars[0].same_as(q))
+      binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
+  PlainRegion lowering(kernel, environment);
+  Expr count = cast<int64_t>(keyCount), none = cast<int64_t>(Expr(0));
+  auto position = [&](const std::shared_ptr<const KeyBound> &bound, Expr otherwise) {
+    if (!bound)
+      return otherwise;
+    Expr key = cast<int32_t>(Halide::clamp(evaluate(*bound, lowering, count), none, count));
+    return Halide::clamp(key, 0, keyCount);
+  };
+  Func lowerOf(kernel.uniqueName("lower_of")), upperOf(kernel.uniqueName("upper_of"));
+  std::vector<Var> rowVars = tileVars({q}), boundVars = tileVars({});
+  lowerOf(rowVars) = position(range.lower, 0);
+  upperOf(rowVars) = position(range.upper, keyCount);
+  RDom queries(0, static_cast<int>(plan.queries));
+  std::vector<Expr> bounds(boundVars.begin(), boundVars.end()), row = {queries.x};
+  row.insert(row.end(), bounds.begin(), bounds.end());
+  lower = Func(kernel.uniqueName("lower")), upper = Func(kernel.uniqueName("upper"));
+  lower(boundVars) = keyCount;
+  lower(bounds) = Halide::min(lower(bounds), lowerOf(row));
+  upper(boundVars) = 0;
+  upper(bounds) = Halide::max(upper(bounds), upperOf(row));
+}
+
+RDom Tile::keys(llvm::ArrayRef<Expr> inner) {
+  int unroll = plan.keyUnroll, size = plan.chunk;
+  Halide::Region ranges;
+  for (Expr count : inner)
+    ranges.push_back({0, count});
+  ranges.push_back({0, unroll});
+  ranges.push_back({0, size / unroll});
+  RDom domain(ranges);
+  Expr first = chunk * size + domain[inner.size() + 1] * unroll;
+  std::vector<Var> boundVars = tileVars({});
+  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
+  domain.where(first < (ranged ? upper(bounds) : keyCount));
+  if (ranged)
+    domain.where(first + unroll > lower(bounds));
+  return domain;
+}
+
+Expr Tile::keyOf(const RDom &domain) const {
+  int last = domain.dimensions() - 1;
+  return domain[last] * static_cast<int>(plan.keyUnroll) + domain[last - 1];
+}
+
+//===----------------------------------------------------------------------===//
+// Scores
+//===----------------------------------------------------------------------===//
+
+/// Score, mask and weight factors: reductions become products of the tile.
+class TileRegion : public RegionLowering {
+public:
+  TileRegion(Tile &tile, Environment &environment, bool keyed)
+      : RegionLowering(tile.kernel, environment), tile(tile), keyed(keyed) {}
+
+protected:
+  Expr reduce(ReduceOp op) override {
+    bool onKey = false;
+    for (mlir::Value index : freeIndices(op.getResult()))
+      onKey |= llvm::any_of(environment.indices[index].vars, [&](const Var &var) { return var.same_as(tile.k); });
+    return onKey && keyed ? tile.addProduct(op, environment) : tile.addQueryReduction(op, environment);
+  }
+
+private:
+  Tile &tile;
+  bool keyed;
+};
+
+/// The body of a product. What depends on the query but not on the key is packed once a tile.
+class ProductRegion : public RegionLowering {
+public:
+  ProductRegion(Tile &tile, Environment &environment) : RegionLowering(tile.kernel, environment), tile(tile) {}
+
+protected:
+  Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
+  Expr stored(mlir::Value value) override {
+    if (!mlir::isa<mlir::FloatType>(value.getType()))
+      return {};
+    bool onQuery = false;
+    for (mlir::Value index : freeIndices(value))
+      for (const Var &var : environment.indices[index].vars) {
+        onQuery |= var.same_as(tile.q);
+        if (var.same_as(tile.k))
+          return {};
+      }
+    return onQuery ? tile.addPack(value, environment) : Expr();
+  }
+
+private:
+  Tile &tile;
+};
+
+Expr Tile::addPack(mlir::Value value, const Environment &environment) {
+  // Reduction variables become variables of the pack.
+  Environment inner;
+  inner.indices = environment.indices;
+  std::vector<Var> packVars = {q};
+  std::vector<Expr> call = {q};
+  for (mlir::Value index : freeIndices(value)) {
+    IndexBinding &binding = inner.indices[index];
+    if (!binding.loop)
+      continue;
+    Var var(kernel.uniqueName("r$"));
+    packVars.push_back(var);
+    call.push_back(binding.expr);
+    binding = {var, {var}, false, {}};
+  }
+  packVars = tileVars(packVars);
+  call.push_back(tile);
+  call.insert(call.end(), others.begin(), others.end());
+  Func pack(kernel.uniqueName(func.name() + "_query"));
+  PlainRegion lowering(kernel, inner);
+  pack(packVars) = lowering.expression(value);
+  packs.push_back(pack);
+  return pack(call);
+}
+
+Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
+  llvm::SmallVector<Expr> sizes;
+  for (SizeAttr size : llvm::reverse(llvm::SmallVector<SizeAttr>(reduce.getSizes().getAsRange<SizeAttr>())))
+    sizes.push_back(extent(kernel, size));
+  Product product;
+  product.func = Func(kernel.uniqueName(func.name() + "_product"));
+  product.start = keys({});
+  product.domain = keys(sizes);
+  product.dimensions = sizes.size();
+
+  Environment inner;
+  inner.indices = environment.indices;
+  for (auto &[index, binding] : inner.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); })) {
+      binding = keyBinding(keyOf(product.domain));
+      binding.vars = {k, chunk};
+    }
+  for (mlir::Region &region : reduce->getRegions())
+    if (!region.empty())
+      for (auto [position, argument] : llvm::enumerate(region.getArguments())) {
+        Halide::RVar variable = product.domain[sizes.size() - 1 - position];
+        inner.indices[argument] = {variable, {}, false, variable};
+      }
+  ProductRegion lowering(*this, inner);
+  Expr value = lowering.expression(yielded(reduce.getBody()));
+  Expr start = identity(reduce.getKind(), value.type());
+  if (reduce.isConditional())
+    value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
+  Func &result = product.func;
+  result(tileVars({q, k, chunk})) = Halide::undef(value.type());
+  result(at(q, keyOf(product.start))) = start;
+  std::vector<Expr> element = at(q, keyOf(product.domain));
+  result(element) = combine(reduce.getKind(), result(element), value);
+  products.push_back(product);
+  Expr key;
+  for (auto &[index, binding] : environment.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
+      key = binding.expr - chunk * static_cast<int>(plan.chunk);
+  return result(at(q, Halide::simplify(key)));
+}
+
+/// A reduction that no key changes: once for each query of the tile.
+Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  Halide::Region ranges;
+  for (SizeAttr size : llvm::reverse(llvm::SmallVector<SizeAttr>(reduce.getSizes().getAsRange<SizeAttr>())))
+    ranges.push_back({0, extent(kernel, size)});
+  RDom domain(ranges);
+  for (mlir::Region &region : reduce->getRegions())
+    if (!region.empty())
+      for (auto [position, argument] : llvm::enumerate(region.getArguments())) {
+        Halide::RVar variable = domain[domain.dimensions() - 1 - position];
+        inner.indices[argument] = {variable, {}, false, variable};
+      }
+  PlainRegion lowering(kernel, inner);
+  Expr value = lowering.expression(yielded(reduce.getBody()));
+  Expr start = identity(reduce.getKind(), value.type());
+  if (reduce.isConditional())
+    value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
+  Func result(kernel.uniqueName(func.name() + "_row"));
+  std::vector<Var> resultVars = tileVars({q});
+  std::vector<Expr> element(resultVars.begin(), resultVars.end());
+  result(resultVars) = start;
+  result(element) = combine(reduce.getKind(), result(element), value);
+  queryReductions.push_back(result);
+  return result(element);
+}
+
+/// Whether a formula is dear enough to be computed once for maximum and weights, rather than twice.
+static bool isDear(mlir::Region &region) {
+  bool dear = false;
+  region.walk([&](mlir::Operation *inner) {
+    if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
+      return;
+    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !freeIndices(inner->getResult(0)).empty();
+    if (auto readOp = mlir::dyn_cast<ReadOp>(inner))
+      dear |= freeIndices(readOp.getResult()).contains(region.getArguments().back());
+  });
+  return dear;
+}
+
+void Tile::defineScore() {
+  mlir::Region &region = definition(softmax.getScore());
+  mlir::Region *mask = softmax.getMask() ? &definition(softmax.getMask()) : nullptr;
+  Environment environment = bind(op.getBody(), keyBinding(k));
+  bindScore(softmax, environment);
+  defineRange(mask, environment);
+
+  // log2(e) · score where a key exists and the mask is true, else −inf.
+  auto masked = [&](Expr key) {
+    Environment here;
+    here.indices = environment.indices;
+    for (auto &[index, binding] : here.indices)
+      if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
+        binding = keyBinding(key);
+    TileRegion lowering(*this, here, true);
+    Expr value = lowering.expression(yielded(region));
+    value = value * constant(value.type(), 1.44269504088896340736);
+    Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
+    if (mask)
+      kept = kept && lowering.expression(yielded(*mask));
+    return select(kept, value, -infinity(value.type()));
+  };
+  storeScore = isDear(region) || (mask && isDear(*mask));
+  score = Func(kernel.uniqueName(func.name() + "_score"));
+  std::vector<Var> scoreVars = tileVars({q, k, chunk});
+  if (!storeScore) {
+    score(scoreVars) = masked(k);
+    return;
+  }
+  scoreKeys = keys({});
+  Expr value = masked(keyOf(scoreKeys));
+  score(scoreVars) = Halide::undef(value.type());
+  score(at(q, keyOf(scoreKeys))) = value;
+}
+
+//===----------------------------------------------------------------------===//
+// Weights, state, output
+//===----------------------------------------------------------------------===//
+
+/// Defines `func` on the keys in range only.
+static void defineOnKeys(Func func, const std::vector<Var> &vars, const std::vector<Expr> &element, Expr value) {
+  func(vars) = Halide::undef(value.type());
+  func(element) = value;
+}
+
+void Tile::defineWeights() {
+  std::vector<Var> elementVars = tileVars({q, k, chunk}), rowVars = tileVars({q, chunk});
+  std::vector<Expr> row(rowVars.begin(), rowVars.end());
+  Halide::Type type = computeType(op.getResult().getType().getElementType());
+  if (softmax) {
+    maximumKeys = keys({});
+    maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
+    maximum(rowVars) = lowest(type);
+    Expr candidate = score(at(q, keyOf(maximumKeys)));
+    maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
+
+    exponentialKeys = keys({});
+    exponential = Func(kernel.uniqueName(func.name() + "_exponential"));
+    std::vector<Expr> element = at(q, keyOf(exponentialKeys));
+    defineOnKeys(exponential, elementVars, element, exp2OfNonPositive(score(element) - maximum(row)));
+
+    sumKeys = keys({});
+    sum = Func(kernel.uniqueName(func.name() + "_sum"));
+    sum(rowVars) = constant(type, 0);
+    sum(row) += exponential(at(q, keyOf(sumKeys)));
+    weights = exponential;
+    if (yielded(op.getBody(), 0) == read.getResult() && op.getWhere().empty())
+      return;
+  }
+  // The weight's other factors, and the sum's own condition.
+  weights = Func(kernel.uniqueName(func.name() + "_weight"));
+  mlir::Region *condition = op.getWhere().empty() ? nullptr : &op.getWhere();
+  if (!softmax)
+    defineRange(condition, condition ? bind(*condition, keyBinding(k)) : Environment());
+  weightKeys = keys({});
+  Expr key = keyOf(weightKeys);
+  Environment environment = bind(op.getBody(), keyBinding(key));
+  if (softmax)
+    environment.replace(read.getResult(), exponential(at(q, key)));
+  TileRegion lowering(*this, environment, true);
+  Expr value = lowering.expression(yielded(op.getBody(), 0));
+  Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
+  if (condition) {
+    Environment inside = bind(*condition, keyBinding(key));
+    PlainRegion conditions(kernel, inside);
+    kept = kept && conditions.expression(yielded(*condition));
+  }
+  defineOnKeys(weights, elementVars, at(q, key), select(kept, value, constant(type, 0)));
+}
+
+void Tile::defineState() {
+  Halide::Type type = computeType(op.getResult().getType().getElementType());
+  outputKeys = keys({});
+  output = Func(kernel.uniqueName(func.name() + "_output"));
+  std::vector<Var> outputVars = tileVars({q, e, chunk}), stateVars = tileVars({q, e});
+  std::vector<Expr> outputAt(outputVars.begin(), outputVars.end()), stateAt(stateVars.begin(), stateVars.end());
+  Environment environment = bind(op.getBody(), keyBinding(keyOf(outputKeys)));
+  TileRegion lowering(*this, environment, false);
+  Expr value = lowering.expression(yielded(op.getBody(), 1));
+  output(outputVars) = constant(type, 0);
+  output(outputAt) += weights(at(q, keyOf(outputKeys))) * value;
+
+  int size = plan.chunk;
+  chunks = RDom(0, (keyCount + size - 1) / size);
+  std::vector<Var> boundVars = tileVars({});
+  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
+  if (ranged) {
+    chunks.where(chunks.x * size < upper(bounds));
+    chunks.where(chunks.x * size + size > lower(bounds));
+  }
+  state = Func(kernel.uniqueName(func.name() + "_state"));
+  std::vector<Expr> outputChunk = outputAt, rowChunk = {q, chunks.x};
+  outputChunk[2] = chunks.x;
+  rowChunk.insert(rowChunk.end(), bounds.begin(), bounds.end());
+  if (!softmax) {
+    state(stateVars) = constant(type, 0);
+    state(stateAt) += output(outputChunk);
+    return;
+  }
+  Expr start = lowest(type), startSum = constant(type, 0);
+  if (softmax.getSink()) {
+    Environment sinkEnvironment = bind(op.getBody(), keyBinding(k));
+    bindScore(softmax, sinkEnvironment);
+    TileRegion sinkLowering(*this, sinkEnvironment, true);
+    Expr sink =
+        sinkLowering.expression(yielded(definition(softmax.getSink()))) * constant(type, 1.44269504088896340736);
+    start = select(sink > start, sink, start);
+    startSum = exp2OfNonPositive(sink - start);
+  }
+  state(stateVars) = Halide::Tuple(start, startSum, constant(type, 0));
+  Halide::FuncRef old = state(stateAt);
+  Expr oldMaximum = old[0], oldSum = old[1], oldOutput = old[2];
+  Expr chunkMaximum = maximum(rowChunk);
+  Expr newMaximum = select(chunkMaximum > oldMaximum, chunkMaximum, oldMaximum);
+  Expr oldScale = exp2OfNonPositive(oldMaximum - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
+  state(stateAt) = Halide::Tuple(newMaximum, oldSum * oldScale + sum(rowChunk) * newScale,
+                                 oldOutput * oldScale + output(outputChunk) * newScale);
+}
+
+void Tile::define() {
+  if (softmax)
+    defineScore();
+  defineWeights();
+  defineState();
+  unsigned rank = vars.size();
+  Var query = vars[rank - 1 - op.getQuery()];
+  int queries = plan.queries;
+  std::vector<Expr> element = {query % queries, e, query / queries};
+  element.insert(element.end(), others.begin(), others.end());
+  if (!softmax) {
+    func(vars) = state(element);
+    return;
+  }
+  Expr total = state(element)[1], result = state(element)[2];
+  func(vars) = select(total == 0.0f, constant(result.type(), 0), result / total);
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,94 @@
+//===- Tile.h - The tiled plan of a weighted sum ----------------*- C++ -*-===//
+//
+// Many queries at a time, with queries in the lanes of vectors. Tile.cpp says what is computed,
+// TileSchedule.cpp how:
+//
+//   for tiles of queries × the other indices, in parallel:
+//     lower, upper = keys that the mask lets through for some query of the tile
+//     pack what depends on the query alone            (transposed: queries innermost)
+//     state = (−∞, 0, 0)                              maximum, sum, output: (query[, column])
+//     for chunks of keys that meet [lower, upper):
+//       score   = products of queries and keys        register tiles of queries × keys
+//       maximum of the chunk
+//       weights = 2^(score − maximum)
+//       sum, output of the chunk                      register tiles of queries × columns
+//       merge them into the state, rescaled to the larger maximum
+//     output / sum
+//
+// Nothing larger than a tile times a chunk is stored.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_TILE_H
+#define ATTN_LIB_HALIDE_TILE_H
+
+#include "KernelLowering.h"
+#include "Nest.h"
+#include "attn/Analysis/KeyRange.h"
+
+namespace attn::lowering {
+
+class Tile {
+public:
+  /// Whether the plan applies: there is a query index; the weight is one softmax's weight times factors, or has no
+  /// softmax; and the formulas have no reductions within reductions.
+  static bool applies(WeightedSumOp op);
+
+  Tile(KernelLowering &kernel, WeightedSumOp op);
+  void define();
+  void schedule();
+
+  Halide::Func func;
+
+private:
+  friend class TileRegion;
+  friend class ProductRegion;
+
+  /// A reduction over a dimension of queries and keys, such as q·k.
+  struct Product {
+    Halide::Func func;
+    Halide::RDom start, domain;
+    unsigned dimensions; ///< Reduction indices, the first ones of `domain`.
+  };
+
+  /// An environment in which the region's arguments stand for `key` and the tile's variables.
+  Environment bind(mlir::Region &region, IndexBinding key);
+  void bindScore(SoftmaxOp softmax, Environment &environment);
+  /// (q, k, chunk, tile, others…) with these in place of q and k.
+  std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
+  std::vector<Halide::Var> tileVars(std::vector<Halide::Var> first) const;
+  IndexBinding keyBinding(Halide::Expr key) const;
+  /// The keys of the chunk that are in range, register tile by register tile, after `inner` dimensions.
+  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner);
+  Halide::Expr keyOf(const Halide::RDom &domain) const;
+
+  void defineRange(mlir::Region *mask, Environment environment);
+  void defineScore();
+  void defineWeights();
+  void defineState();
+  Halide::Expr addProduct(ReduceOp op, const Environment &environment);
+  Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
+  Halide::Expr addPack(mlir::Value value, const Environment &environment);
+
+  KernelLowering &kernel;
+  const TilePlan &plan;
+  WeightedSumOp op;
+  SoftmaxOp softmax; ///< Null where the weights have none.
+  ReadOp read;       ///< Of the softmax's weight.
+  mlir::Value queryArgument, keyArgument, valueArgument;
+
+  Halide::Var q{"query$"}, k{"key$"}, chunk{"chunk$"}, tile{"tile$"}, e;
+  std::vector<Halide::Var> others; ///< The remaining indices, the last first.
+  std::vector<Halide::Var> vars;   ///< Of `func`.
+  Halide::Expr keyCount;
+
+  bool ranged = false, storeScore = false;
+  Halide::Func lower, upper, score, maximum, exponential, sum, weights, output, state;
+  Halide::RDom maximumKeys, exponentialKeys, sumKeys, weightKeys, outputKeys, scoreKeys, chunks;
+  std::vector<Product> products;
+  std::vector<Halide::Func> packs, queryReductions;
+};
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_TILE_H

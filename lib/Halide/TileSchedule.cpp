@@ -1,0 +1,93 @@
+//===- TileSchedule.cpp - The tiled plan: how it is computed ---------------===//
+
+#include "Tile.h"
+
+using Halide::Func;
+using Halide::RDom;
+using Halide::RVar;
+using Halide::TailStrategy;
+using Halide::Var;
+using Halide::VarOrRVar;
+
+namespace attn::lowering {
+
+/// The reduction variables of a stage over keys: those within a key first, then keys of a register tile, then tiles.
+static std::vector<RVar> variables(const RDom &domain) {
+  std::vector<RVar> result;
+  for (int dimension = 0; dimension < domain.dimensions(); ++dimension)
+    result.push_back(domain[dimension]);
+  return result;
+}
+
+void Tile::schedule() {
+  int lanes = plan.lanes, queries = plan.queries, valueUnroll = plan.valueUnroll, chunkSize = plan.chunk;
+  unsigned rank = vars.size();
+  Var query = vars[rank - 1 - op.getQuery()], within("within$"), task("task$");
+
+  // Tiles × other indices are the parallel tasks; of a tile, rows and then columns.
+  std::vector<VarOrRVar> order = {e, within, task};
+  order.insert(order.end(), others.begin(), others.end());
+  func.compute_root().split(query, task, within, queries, TailStrategy::GuardWithIf).reorder(order);
+  Var tasks = task;
+  for (const Var &other : others) {
+    Var fused(tasks.name() + "_" + other.name());
+    func.fuse(tasks, other, fused);
+    tasks = fused;
+  }
+  func.parallel(tasks).vectorize(e, lanes, TailStrategy::GuardWithIf);
+
+  if (ranged) {
+    lower.compute_at(func, tasks);
+    upper.compute_at(func, tasks);
+  }
+  for (Func &pack : packs)
+    pack.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
+  for (Func &row : queryReductions) {
+    row.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
+    row.update().vectorize(q, lanes);
+  }
+
+  state.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
+  state.update().reorder(q, e, chunks.x).vectorize(q, lanes).unroll(q);
+
+  // Stages over the keys of a chunk: queries innermost and unrolled, accumulators in registers where there are any.
+  for (Product &product : products) {
+    Func &stage = product.func;
+    stage.compute_at(state, chunks.x).bound_extent(k, chunkSize).bound_extent(q, queries);
+    std::vector<RVar> start = variables(product.start), all = variables(product.domain);
+    stage.update(0).reorder(q, start[0], start[1]).vectorize(q, lanes);
+    RVar keyInTile = all[product.dimensions], keyTile = all[product.dimensions + 1];
+    std::vector<VarOrRVar> loops = {q, keyInTile};
+    for (unsigned dimension = 0; dimension < product.dimensions; ++dimension)
+      loops.push_back(all[dimension]);
+    loops.push_back(keyTile);
+    stage.update(1).reorder(loops).vectorize(q, lanes).unroll(q).unroll(keyInTile);
+  }
+  auto overKeys = [&](Func stage, const RDom &domain) {
+    stage.compute_at(state, chunks.x).bound_extent(k, chunkSize).bound_extent(q, queries);
+    stage.update().reorder(q, domain[0], domain[1]).vectorize(q, lanes);
+  };
+  auto overRows = [&](Func stage, const RDom &domain) {
+    stage.compute_at(state, chunks.x).bound_extent(q, queries).vectorize(q, lanes);
+    stage.update().reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q).unroll(domain[0]);
+  };
+  if (softmax) {
+    if (storeScore)
+      overKeys(score, scoreKeys);
+    overRows(maximum, maximumKeys);
+    overKeys(exponential, exponentialKeys);
+    overRows(sum, sumKeys);
+  }
+  if (!softmax || weights.name() != exponential.name())
+    overKeys(weights, weightKeys);
+  Var columns("columns$"), column("column$");
+  output.compute_at(state, chunks.x).bound_extent(q, queries).align_bounds(e, valueUnroll).vectorize(q, lanes);
+  output.update()
+      .split(e, columns, column, valueUnroll, TailStrategy::RoundUp)
+      .reorder(q, column, outputKeys[0], outputKeys[1], columns)
+      .vectorize(q, lanes)
+      .unroll(q)
+      .unroll(column);
+}
+
+} // namespace attn::lowering
