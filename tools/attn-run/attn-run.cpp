@@ -135,7 +135,8 @@ int main(int argc, char **argv) {
   try {
     return runTool(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const CompileError &error) {
-    fmt::print(stderr, "{}", error.what()); // file:line:column: error: …, a line each
+    std::string_view text = error.what(); // file:line:column: error: …, with source lines and carets
+    fmt::print(stderr, "{}{}", text, text.ends_with('\n') ? "" : "\n");
   } catch (const std::exception &error) {
     fmt::print(stderr, "attn-run: error: {}\n", error.what());
   }
