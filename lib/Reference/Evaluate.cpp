@@ -14,8 +14,6 @@ static constexpr double infinity = std::numeric_limits<double>::infinity();
 
 SoftmaxRow SoftmaxRow::over(llvm::ArrayRef<double> values, std::optional<double> sink) {
   SoftmaxRow row{-infinity, 0};
-  if (values.empty())
-    return row;
   for (double value : values)
     row.maximum = value > row.maximum ? value : row.maximum;
   if (sink && *sink > row.maximum)

@@ -4,12 +4,9 @@
 
 #include "Program.h"
 
-#include "llvm/ADT/APFloat.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
-
-#include <cmath>
 
 using namespace attn;
 using namespace attn::reference;
@@ -55,34 +52,6 @@ Expected<std::vector<int64_t>> Environment::evaluate(AttnTensorType type) const 
 
 namespace {
 
-double roundTo(double value, const llvm::fltSemantics &semantics) {
-  llvm::APFloat number(value);
-  bool inexact;
-  number.convert(semantics, llvm::APFloat::rmNearestTiesToEven, &inexact);
-  number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
-  return number.convertToDouble();
-}
-
-/// A value as a tensor of `element` holds it: integers wrap; bf16 and f16 are rounded; f32 and f64 stay what they are,
-/// because the oracle is as exact as it can be.
-Cell asStored(Cell value, Type element) {
-  if (element.isBF16())
-    return cell(roundTo(value.real, llvm::APFloat::BFloat()));
-  if (element.isF16())
-    return cell(roundTo(value.real, llvm::APFloat::IEEEhalf()));
-  if (element.isSignlessInteger(32))
-    return cell(int64_t{static_cast<int32_t>(value.integer)});
-  if (element.isSignlessInteger(8))
-    return cell(int64_t{static_cast<int8_t>(value.integer)});
-  if (element.isUnsignedInteger(8))
-    return cell(int64_t{static_cast<uint8_t>(value.integer)});
-  return value;
-}
-
-bool changesWhenStored(Type element) {
-  return !element.isF32() && !element.isF64() && !element.isSignlessInteger(64) && !element.isSignlessInteger(1);
-}
-
 /// Runs one kernel: holds the tensors defined so far.
 class KernelRun {
 public:
@@ -104,9 +73,9 @@ private:
 
 void KernelRun::define(Value value, Tensor tensor) {
   Type element = llvm::cast<AttnTensorType>(value.getType()).getElementType();
-  if (changesWhenStored(element))
+  if (Operation store = findStorage(element))
     for (Cell &value : tensor.cells)
-      value = asStored(value, element);
+      value = store(value, {}, {}, {});
   tensors.push_back(std::make_unique<Tensor>(std::move(tensor)));
   environment.tensors[value] = tensors.back().get();
 }
@@ -193,9 +162,11 @@ std::vector<ReferenceTensor> KernelRun::outputs() {
     ReferenceTensor &result = results.emplace_back();
     result.shape = tensor.shape;
     result.values.reserve(tensor.cells.size());
+    bool real = llvm::isa<mlir::FloatType>(scalar);
+    Operation store = real ? nullptr : findStorage(stored);
     for (Cell value : tensor.cells)
-      result.values.push_back(
-          llvm::isa<mlir::FloatType>(scalar) ? value.real : static_cast<double>(asStored(value, stored).integer));
+      result.values.push_back(real ? value.real
+                                   : static_cast<double>((store ? store(value, {}, {}, {}) : value).integer));
   }
   return results;
 }

@@ -9,6 +9,7 @@
 #include "Program.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/APFloat.h"
 #include "llvm/ADT/StringMap.h"
 
 #include <cmath>
@@ -143,7 +144,6 @@ const llvm::StringMap<Operation> &table() {
       {"arith.maxnumf", REAL(std::fmax(a, b))},
       {"arith.minnumf", REAL(std::fmin(a, b))},
       {"arith.extf", REAL(a)},
-      {"arith.truncf", REAL(a)},
       {"math.fma", REAL(std::fma(a, b, c))},
       {"math.powf", REAL(std::pow(a, b))},
       {"math.atan2", REAL(std::atan2(a, b))},
@@ -184,8 +184,6 @@ const llvm::StringMap<Operation> &table() {
       {"arith.uitofp", INTEGER(cell(static_cast<double>(bits(a))))},
       {"arith.fptosi", INTEGER(cell(toInteger(a.real)))},
       {"arith.extsi", INTEGER(a)},
-      {"arith.extui", INTEGER(a)},
-      {"arith.trunci", INTEGER(a)},
       {"math.absi", INTEGER(a.integer < 0 ? wrapped(-bits(a)) : a)},
       {"math.ipowi", INTEGER(integerPower(a, b))},
       {"attn.floordiv", INTEGER(cell(floorDivide(a.integer, b.integer)))},
@@ -196,12 +194,59 @@ const llvm::StringMap<Operation> &table() {
   return operations;
 }
 
+/// The low bits of an integer as an unsigned number.
+Operation findZeroExtension(unsigned width) {
+  switch (width) {
+  case 1:
+    return INTEGER(cell(a.integer & 1));
+  case 8:
+    return INTEGER(cell(int64_t{static_cast<uint8_t>(a.integer)}));
+  case 32:
+    return INTEGER(cell(int64_t{static_cast<uint32_t>(a.integer)}));
+  }
+  return nullptr;
+}
+
+double roundTo(double value, const llvm::fltSemantics &semantics) {
+  llvm::APFloat number(value);
+  bool inexact;
+  number.convert(semantics, llvm::APFloat::rmNearestTiesToEven, &inexact);
+  number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
+  return number.convertToDouble();
+}
+
+/// Rounds a float to nearest, ties to even, or keeps the low bits of an integer, which are then signed (of i1: 0 or 1).
+Operation findNarrowing(mlir::Type type) {
+  if (type.isBF16())
+    return REAL(roundTo(a, llvm::APFloat::BFloat()));
+  if (type.isF16())
+    return REAL(roundTo(a, llvm::APFloat::IEEEhalf()));
+  if (type.isF32())
+    return REAL(roundTo(a, llvm::APFloat::IEEEsingle()));
+  if (type.isSignlessInteger(32))
+    return INTEGER(cell(int64_t{static_cast<int32_t>(a.integer)}));
+  if (type.isSignlessInteger(8))
+    return INTEGER(cell(int64_t{static_cast<int8_t>(a.integer)}));
+  if (type.isUnsignedInteger(8))
+    return findZeroExtension(8);
+  return type.isSignlessInteger(1) ? findZeroExtension(1) : nullptr;
+}
+
 } // namespace
 
 Operation reference::findOperation(mlir::Operation *op) {
+  if (llvm::isa<mlir::arith::TruncFOp, mlir::arith::TruncIOp>(op))
+    return findNarrowing(op->getResult(0).getType());
+  if (llvm::isa<mlir::arith::ExtUIOp>(op))
+    return findZeroExtension(op->getOperand(0).getType().getIntOrFloatBitWidth());
   if (auto compare = llvm::dyn_cast<mlir::arith::CmpFOp>(op))
     return findFloatComparison(compare.getPredicate());
   if (auto compare = llvm::dyn_cast<mlir::arith::CmpIOp>(op))
     return findIntegerComparison(compare.getPredicate());
   return table().lookup(op->getName().getStringRef());
+}
+
+Operation reference::findStorage(mlir::Type element) {
+  // f32 and f64 stay what they are, because the oracle is as exact as it can be.
+  return element.isF32() || element.isF64() || element.isSignlessInteger(64) ? nullptr : findNarrowing(element);
 }

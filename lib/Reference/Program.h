@@ -53,6 +53,10 @@ using Slot = uint32_t;
 /// The function of a scalar op, or null for an op that the interpreter does not know.
 Operation findOperation(mlir::Operation *op);
 
+/// What storing a value in a tensor of `element` makes of it (bf16 and f16 round, narrow integers wrap), or null where
+/// it stays the same.
+Operation findStorage(mlir::Type element);
+
 struct Instruction {
   enum class Kind : uint8_t { Scalar, Read, Reduce };
   Kind kind;
@@ -120,7 +124,8 @@ llvm::Expected<Program> compileDefinition(DefinitionOpInterface definition, cons
 std::vector<Cell> evaluate(const Program &program, llvm::ArrayRef<int64_t> shape);
 
 /// log Σ exp(x) in the form that overflows nowhere: `maximum` + log(`sum`), where `sum` is Σ exp(x − maximum).
-/// Where nothing is left (or only −inf is) the sum is 0.
+/// Where nothing is left (or only −inf is) the sum is 0 and its logarithm −inf. A sink is something left: the weights
+/// are 0 then too, but log Σ exp(x) is the sink.
 struct SoftmaxRow {
   double maximum;
   double sum;

@@ -19,12 +19,6 @@ TEST_F(ReferenceFixture, UnknownScalarType) {
             "'y' computes a scalar of type bf16 with arith.constant; only f32, f64, i64 and i1 are known");
 }
 
-TEST_F(ReferenceFixture, SumOfBools) {
-  EXPECT_EQ(errorOf(kernel("%r = attn.reduce sum(%n: N) : i1 { %t = arith.constant true attn.yield %t : i1 }", "i1"),
-                    {{{1}, {1}}}),
-            "'y' sums bools, which the reference interpreter does not know");
-}
-
 TEST_F(ReferenceFixture, SizesThatAreNone) {
   EXPECT_EQ(errorOf(kernel("%s = attn.size N - 3 %r = arith.sitofp %s : i64 to f32"), {{{1}, {1}}}),
             "size N - 3 is negative: -2");

@@ -117,6 +117,30 @@ TEST_F(ReferenceFixture, ScalarOps) {
         << op;
 }
 
+TEST_F(ReferenceFixture, ConversionsToNarrowTypesAndBack) {
+  // Each row: a conversion of x, what widens it again, the value of x and that of the result.
+  std::vector<std::tuple<std::string, std::string, double, double>> cases = {
+      {"truncf %x : f64 to bf16", "extf %n : bf16 to f64", 1 + 3 * 0x1p-8, 1 + 0x1p-6},
+      {"truncf %x : f64 to f16", "extf %n : f16 to f64", 65520, infinity},
+      {"truncf %x : f64 to f32", "extf %n : f32 to f64", 1 + 0x1p-30, 1},
+      {"trunci %i : i64 to i8", "extsi %n : i8 to i64", 200, -56},
+      {"trunci %i : i64 to i8", "extui %n : i8 to i64", -1, 255},
+      {"trunci %i : i64 to i32", "extsi %n : i32 to i64", 0x1p31, -0x1p31},
+      {"trunci %i : i64 to i32", "extui %n : i32 to i64", -1, 0x1p32 - 1},
+      {"trunci %i : i64 to i1", "extui %n : i1 to i64", -2, 0},
+  };
+  for (auto &[narrow, widen, x, expected] : cases) {
+    std::string type = narrow[5] == 'f' ? "f64" : "i64";
+    EXPECT_EQ(run("attn.kernel @narrow(%t: !attn.tensor<[], f64>) { %y = attn.tensor \"y\"() : " + type +
+                      " { %x = attn.read %t[] : !attn.tensor<[], f64> %i = arith.fptosi %x : f64 to i64 %n = arith." +
+                      narrow + " %r = arith." + widen + " attn.yield %r : " + type +
+                      " } attn.return %y : !attn.tensor<[], " + type + "> as " + type + " }",
+                  {{{}, {x}}})[0],
+              expected)
+        << narrow << ", " << widen;
+  }
+}
+
 TEST_F(ReferenceFixture, IntegerAndLogicalOps) {
   // Each row: an op on a = −7, b = 3, the bools t and f, the float r = −2.5; and its value.
   std::vector<std::pair<std::string, double>> cases = {

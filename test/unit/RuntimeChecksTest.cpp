@@ -43,12 +43,13 @@ struct Call {
   TestTensor q{"f32", {2, 3, 6}}, k{"f32", {2, 4, 6}}, w{"f32", {30, 9}}, valid{"i32", {2}}, keep{"bool", {4}},
       slope{"f64", {5}}, half{"bf16", {5}}, flat{"i8", {12}}, pair{"i64", {2}}, scale{"f32", {}}, seed{"i64", {}},
       out{"f32", {2, 3, 30}, 100}, lse{"f32", {2, 3}, 100};
-  std::map<std::string, TestTensor *> named = {
-      {"q", &q},       {"k", &k},       {"w", &w},         {"valid", &valid}, {"keep", &keep}, {"slope", &slope}, {"half", &half},
-      {"flat", &flat}, {"pair", &pair}, {"scale", &scale}, {"seed", &seed},   {"out", &out},   {"lse", &lse}};
-  std::vector<const DLTensor *> tensors = {&q.tensor,    &k.tensor,    &w.tensor,    &valid.tensor, &keep.tensor,
+  std::map<std::string, TestTensor *> named = {{"q", &q},       {"k", &k},         {"w", &w},       {"valid", &valid},
+                                               {"keep", &keep}, {"slope", &slope}, {"half", &half}, {"flat", &flat},
+                                               {"pair", &pair}, {"scale", &scale}, {"seed", &seed}, {"out", &out},
+                                               {"lse", &lse}};
+  std::vector<const DLTensor *> tensors = {&q.tensor,     &k.tensor,    &w.tensor,    &valid.tensor, &keep.tensor,
                                            &slope.tensor, &half.tensor, &flat.tensor, &pair.tensor,  &scale.tensor,
-                                           &seed.tensor, &out.tensor,  &lse.tensor};
+                                           &seed.tensor,  &out.tensor,  &lse.tensor};
 };
 
 struct WrongCall {
@@ -102,14 +103,15 @@ TEST_F(RuntimeChecks, RejectsEachTensorByItself) {
     std::string name = tensor.name;
     int rank = tensor.shape.size();
     auto add = [&](const char *what, int code, const std::string &message, std::function<void(DLTensor &)> change) {
-      table.push_back({name + ": " + what, [=](Call &call) { change(call.named[name]->tensor); }, code,
-                       name + ": " + message});
+      table.push_back(
+          {name + ": " + what, [=](Call &call) { change(call.named[name]->tensor); }, code, name + ": " + message});
     };
     if (!tensor.defaultValue)
       table.push_back({name + ": null", [i](Call &call) { call.tensors[i] = nullptr; }, ATTN_ERROR_NULL_TENSOR,
                        name + ": the tensor is NULL, and it has no default"});
     add("rank", ATTN_ERROR_RANK,
-        rank ? fmt::format("rank is {}, but must be {}", rank + 1, rank) : "is a scalar, so its rank must be 0, but is 1",
+        rank ? fmt::format("rank is {}, but must be {}", rank + 1, rank)
+             : "is a scalar, so its rank must be 0, but is 1",
         [=](DLTensor &t) { t.ndim = rank + 1; });
     add("device", ATTN_ERROR_DEVICE, "is on a device of type 2, but must be on the CPU (type 1)",
         [](DLTensor &t) { t.device.device_type = kDLCUDA; });
@@ -120,7 +122,8 @@ TEST_F(RuntimeChecks, RejectsEachTensorByItself) {
     add("data", ATTN_ERROR_NULL_DATA, "the data is NULL, but the tensor has elements",
         [](DLTensor &t) { t.data = nullptr; });
     if (tensor.bits > 8)
-      add("alignment", ATTN_ERROR_ALIGNMENT, fmt::format("the data must be aligned to {} bytes, but is 1 past one", tensor.bits / 8),
+      add("alignment", ATTN_ERROR_ALIGNMENT,
+          fmt::format("the data must be aligned to {} bytes, but is 1 past one", tensor.bits / 8),
           [](DLTensor &t) { t.byte_offset = 1; });
     if (!rank)
       continue;
@@ -148,7 +151,8 @@ TEST_F(RuntimeChecks, RejectsDtypes) {
            {"u8 for i8", dtype("flat", dtypeOf("u8")), ATTN_ERROR_DTYPE, "flat: dtype is u8, but must be i8"},
            {"u64 for i64", dtype("pair", {kDLUInt, 64, 1}), ATTN_ERROR_DTYPE,
             "pair: dtype is u64 (which no tensor can be), but must be i64"},
-           {"f64 for a scalar", dtype("scale", dtypeOf("f64")), ATTN_ERROR_DTYPE, "scale: dtype is f64, but must be f32"},
+           {"f64 for a scalar", dtype("scale", dtypeOf("f64")), ATTN_ERROR_DTYPE,
+            "scale: dtype is f64, but must be f32"},
            {"no lanes", dtype("q", {kDLFloat, 32, 0}), ATTN_ERROR_DTYPE, "q: dtype is f32x0, but must be f32"},
            {"f64 for an output", dtype("lse", dtypeOf("f64")), ATTN_ERROR_DTYPE, "lse: dtype is f64, but must be f32"}})
     expectRejected(wrong);
@@ -191,7 +195,12 @@ TEST_F(RuntimeChecks, RejectsSizesThatDisagree) {
 TEST_F(RuntimeChecks, RejectsWhatNoMemoryHolds) {
   int64_t large = int64_t(1) << 30;
   for (const WrongCall &wrong : std::vector<WrongCall>{
-           {"elements", [=](Call &call) { call.q.shape = {large, large, large}; call.q.tensor.strides = nullptr; call.q.tensor.shape = call.q.shape.data(); },
+           {"elements",
+            [=](Call &call) {
+              call.q.shape = {large, large, large};
+              call.q.tensor.strides = nullptr;
+              call.q.tensor.shape = call.q.shape.data();
+            },
             ATTN_ERROR_SIZE, "q: has more elements than memory can hold"},
            {"stride", [](Call &call) { call.q.strides[0] = INT64_MAX / 2; }, ATTN_ERROR_SIZE,
             "q: stride 4611686018427387903 of dimension 0 (B) reaches beyond memory"},
@@ -206,9 +215,8 @@ TEST_F(RuntimeChecks, RejectsOverlaps) {
   for (const WrongCall &wrong : std::vector<WrongCall>{
            {"output in an input", [](Call &call) { call.w.tensor.data = call.out.tensor.data; }, ATTN_ERROR_OVERLAP,
             "out: the output shares memory with the input w"},
-           {"output in the end of an input",
-            [](Call &call) { call.w.tensor.data = call.out.data<float>() + 179; }, ATTN_ERROR_OVERLAP,
-            "out: the output shares memory with the input w"},
+           {"output in the end of an input", [](Call &call) { call.w.tensor.data = call.out.data<float>() + 179; },
+            ATTN_ERROR_OVERLAP, "out: the output shares memory with the input w"},
            {"output in a scalar", [](Call &call) { call.scale.tensor.data = call.lse.tensor.data; }, ATTN_ERROR_OVERLAP,
             "lse: the output shares memory with the input scale"},
            {"output in an output", [](Call &call) { call.lse.tensor.data = call.out.tensor.data; }, ATTN_ERROR_OVERLAP,

@@ -107,7 +107,7 @@ void storeOrPrint(const Kernel &kernel, Tensors &outputs, const Arguments &argum
   }
 }
 
-int run(const std::vector<std::string> &words) {
+int runTool(const std::vector<std::string> &words) {
   Arguments arguments = parseArguments(words);
   if (arguments.help) {
     fmt::print("{}", helpText);
@@ -133,9 +133,10 @@ int run(const std::vector<std::string> &words) {
 
 int main(int argc, char **argv) {
   try {
-    return run(std::vector<std::string>(argv + 1, argv + argc));
+    return runTool(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const CompileError &error) {
-    fmt::print(stderr, "{}", error.what()); // file:line:column: error: …, a line each
+    std::string_view text = error.what(); // file:line:column: error: …, with source lines and carets
+    fmt::print(stderr, "{}{}", text, text.ends_with('\n') ? "" : "\n");
   } catch (const std::exception &error) {
     fmt::print(stderr, "attn-run: error: {}\n", error.what());
   }
