@@ -332,7 +332,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   for (auto &[index, binding] : environment.indices)
     if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
       key = binding.expr - chunk * static_cast<int>(plan.chunk);
-  return result(at(q, Halide::simplify(key)));
+  return result(at(q, Halide::Internal::simplify(key)));
 }
 
 /// A reduction that no key changes: once for each query of the tile.

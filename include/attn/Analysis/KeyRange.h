@@ -25,6 +25,8 @@ struct KeyBound {
     Max,    ///< The larger of two bounds.
     Guard,  ///< Where `condition` holds no bound at all, else 0.
   };
+  explicit KeyBound(Kind kind) : kind(kind) {}
+
   Kind kind;
   int64_t constant = 0;
   llvm::SmallVector<std::pair<mlir::Value, int64_t>> terms;
