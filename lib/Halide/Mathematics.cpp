@@ -29,7 +29,10 @@ Expr constant(Type type, double value) { return Internal::make_const(type, value
 
 Expr infinity(Type type) { return constant(type, std::numeric_limits<double>::infinity()); }
 
-Expr lowest(Type type) { return type.min(); }
+Expr lowest(Type type) {
+  return constant(type,
+                  type.bits() == 64 ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest());
+}
 
 Expr exp2OfNonPositive(Expr x) {
   if (x.type().bits() == 64)
