@@ -63,7 +63,8 @@ void Diagnostics::printMessage(llvm::raw_ostream &os, StringRef where, StringRef
   os << "\n  ";
   os.indent(displayWidth(StringRef(lineStart, position - lineStart))) << '^';
   StringRef underlined(position, std::max<ptrdiff_t>(0, std::min(where.end(), lineEnd) - position));
-  for (size_t index = 1; index < displayWidth(underlined); ++index)
+  size_t width = displayWidth(underlined);
+  for (size_t index = 1; index < width; ++index)
     os << '~';
   os << '\n';
 }
