@@ -24,7 +24,8 @@ int main() {
   for (size_t i = 0; i < v.size(); ++i)
     v[i] = float(i % 40);
   int32_t valid[] = {2, 6};
-  std::vector<int64_t> qShape = {2, 1, 2}, kShape = {2, 10, 2}, vShape = {2, 10, 4}, validShape = {2}, outShape = {2, 1, 4};
+  std::vector<int64_t> qShape = {2, 1, 2}, kShape = {2, 10, 2}, vShape = {2, 10, 4}, validShape = {2},
+                       outShape = {2, 1, 4};
   DLTensor qTensor = tensor(q.data(), kDLFloat, qShape), kTensor = tensor(k.data(), kDLFloat, kShape),
            vTensor = tensor(v.data(), kDLFloat, vShape), validTensor = tensor(valid, kDLInt, validShape),
            outTensor = tensor(out.data(), kDLFloat, outShape);

@@ -102,8 +102,7 @@ TEST(Kernel, RejectsWrongArguments) {
   EXPECT_EQ(rejected({&x.tensor}, {&y.tensor}), "12: scaled: 1 input given, but it has 2");
   EXPECT_EQ(rejected({&x.tensor, nullptr}, {}), "12: scaled: 0 outputs given, but it has 1");
   EXPECT_EQ(rejected({nullptr, nullptr}, {&y.tensor}), "1: x: the tensor is NULL, and it has no default");
-  EXPECT_EQ(rejected({&x.tensor, nullptr}, {&y.tensor}),
-            "7: y: dimension 1 (N) is 4, but x: dimension 1 made N = 3");
+  EXPECT_EQ(rejected({&x.tensor, nullptr}, {&y.tensor}), "7: y: dimension 1 (N) is 4, but x: dimension 1 made N = 3");
   EXPECT_TRUE(y.hasPattern());
 }
 
@@ -116,8 +115,9 @@ TEST(Kernel, RunsOnlyWhereItWasCompiledForHost) {
 TEST(Compile, ReportsErrors) {
   std::string message = compileError("attention a(x: f32[N]) {\n  y[n] = z[n]\n  return y\n}\n", {.name = "a.attn"});
   EXPECT_THAT(message, testing::HasSubstr("a.attn:2:10: error: "));
-  EXPECT_EQ(compileError(adding(1) + "attention other(x: f32[N]) {\n  y[n] = x[n]\n  return y\n}\n", {.name = "a.attn"}),
-            "a.attn: error: the source has 2 kernels (add, other): say which one");
+  EXPECT_EQ(
+      compileError(adding(1) + "attention other(x: f32[N]) {\n  y[n] = x[n]\n  return y\n}\n", {.name = "a.attn"}),
+      "a.attn: error: the source has 2 kernels (add, other): say which one");
   EXPECT_EQ(compileError(scaleText, {.dtype = "f8"}), "the dtype must be f32, bf16 or f16, but is 'f8'");
   EXPECT_EQ(compileError(scaleText, {.checkBounds = true}),
             "checks of data-dependent subscripts (--check-bounds) are not supported yet");
@@ -203,8 +203,8 @@ TEST(Threads, ErrorsBelongToTheirThread) {
                   kernel.run({&x.tensor}, {&y.tensor});
                   return false;
                 } catch (const RunError &error) {
-                  if (error.what() != fmt::format("y: dimension 0 (N) is {}, but x: dimension 0 made N = {}",
-                                                  thread + 2, thread + 1))
+                  if (error.what() !=
+                      fmt::format("y: dimension 0 (N) is {}, but x: dimension 0 made N = {}", thread + 2, thread + 1))
                     return false;
                 }
               }
