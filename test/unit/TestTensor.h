@@ -35,7 +35,9 @@ struct TestTensor {
   }
   TestTensor(const TestTensor &) = delete;
 
-  template <typename T> T *data() { return reinterpret_cast<T *>(static_cast<char *>(tensor.data) + tensor.byte_offset); }
+  template <typename T> T *data() {
+    return reinterpret_cast<T *>(static_cast<char *>(tensor.data) + tensor.byte_offset);
+  }
   template <typename T> void fill(const std::vector<T> &values) {
     std::memcpy(data<T>(), values.data(), values.size() * sizeof(T));
   }

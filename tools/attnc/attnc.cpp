@@ -52,7 +52,7 @@ static int writeFile(llvm::StringRef path, llvm::StringRef contents) {
     os << contents;
     return llvm::Error::success();
   });
-  return error ? fail("cannot write " + path + ": " + llvm::toString(std::move(error))) : 0;
+  return error ? fail("cannot write " + llvm::toString(std::move(error))) : 0;
 }
 
 /// Reads --set NAME=INT into `sizes`. Returns the exit status.

@@ -40,12 +40,12 @@ public:
 };
 
 struct CompileOptions {
-  std::string kernel;                   ///< Which kernel of the source; empty where it has only one.
-  std::string target = "host";          ///< A Halide target string; kernels run only on "host".
-  std::map<std::string, int64_t> sizes; ///< Sizes fixed at compile time, by name.
-  std::string dtype;                    ///< "f32", "bf16", "f16", or empty for the source's own.
-  std::string name = "<source>";        ///< The source's name in messages.
-  bool checkBounds = false;             ///< Data-dependent subscripts out of bounds are errors.
+  std::string kernel = {};                   ///< Which kernel of the source; empty where it has only one.
+  std::string target = "host";               ///< A Halide target string; kernels run only on "host".
+  std::map<std::string, int64_t> sizes = {}; ///< Sizes fixed at compile time, by name.
+  std::string dtype = {};                    ///< "f32", "bf16", "f16", or empty for the source's own.
+  std::string name = "<source>";             ///< The source's name in messages.
+  bool checkBounds = false;                  ///< Data-dependent subscripts out of bounds are errors.
 };
 
 /// A parameter or an output of a kernel.

@@ -1,0 +1,220 @@
+//===- KernelTest.cpp - Kernels compiled and run in this process ----------===//
+
+#include "TestTensor.h"
+#include "attn/Compiler/Compiler.h"
+#include "attn/Runtime/Runtime.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+using namespace attn;
+using testing::ElementsAre;
+
+static const char *const scaleText = "attention scaled(x: f32[M, N], factor: f32 = 2.0) {\n"
+                                     "  y[m, n] = factor * x[m, n]\n"
+                                     "  return y\n"
+                                     "}\n";
+
+/// An attention that adds a number, so that two numbers make two kernels.
+static std::string adding(int number) {
+  return fmt::format("attention add(x: f32[N]) {{\n  y[n] = x[n] + {}.0\n  return y\n}}\n", number);
+}
+
+static std::string compileError(std::string_view source, const CompileOptions &options = {}) {
+  try {
+    compile(source, options);
+  } catch (const CompileError &error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Kernel, DescribesItsTensors) {
+  Kernel kernel = compile(scaleText);
+  EXPECT_EQ(kernel.name(), "scaled");
+  ASSERT_EQ(kernel.inputs().size(), 2u);
+  EXPECT_EQ(kernel.inputs()[0].name, "x");
+  EXPECT_EQ(kernel.inputs()[0].dtype, "f32");
+  EXPECT_THAT(kernel.inputs()[0].shape, ElementsAre("M", "N"));
+  EXPECT_EQ(kernel.inputs()[0].defaultValue, std::nullopt);
+  EXPECT_EQ(kernel.inputs()[1].defaultValue, 2.0);
+  ASSERT_EQ(kernel.outputs().size(), 1u);
+  EXPECT_EQ(kernel.outputs()[0].name, "y");
+}
+
+TEST(Kernel, RunsAndTakesDefaults) {
+  Kernel kernel = compile(scaleText);
+  TestTensor x("f32", {2, 3}), factor("f32", {}), y("f32", {2, 3});
+  x.fill<float>({1, 2, 3, 4, 5, 6});
+  factor.fill<float>({10});
+  kernel.run({&x.tensor, &factor.tensor}, {&y.tensor});
+  EXPECT_EQ(y.data<float>()[5], 60);
+  kernel.run({&x.tensor, nullptr}, {&y.tensor});
+  EXPECT_EQ(y.data<float>()[5], 12);
+  EXPECT_THAT(kernel.outputShapes({&x.tensor, nullptr}), ElementsAre(ElementsAre(2, 3)));
+}
+
+TEST(Kernel, TakesAnyStrides) {
+  Kernel kernel = compile(scaleText);
+  TestTensor x("f32", {3, 2}), y("f32", {2, 3}, 20);
+  x.fill<float>({1, 2, 3, 4, 5, 6});
+  // x transposed, with its rows backwards: [[2, 4, 6], [1, 3, 5]].
+  x.shape = {2, 3};
+  x.strides = {-1, 2};
+  x.tensor.byte_offset = sizeof(float);
+  y.strides = {1, 4};
+  y.tensor.byte_offset = 4 * sizeof(float);
+  for (int i = 0; i < 24; ++i)
+    static_cast<float *>(y.tensor.data)[i] = -1;
+  kernel.run({&x.tensor, nullptr}, {&y.tensor});
+  const float *data = static_cast<float *>(y.tensor.data);
+  std::vector<float> found(data, data + 16);
+  EXPECT_EQ(found, (std::vector<float>{-1, -1, -1, -1, 4, 2, -1, -1, 8, 6, -1, -1, 12, 10, -1, -1}));
+}
+
+TEST(Kernel, BroadcastsByStrideZeroAndReferenceAgrees) {
+  Kernel kernel = compile(scaleText);
+  TestTensor x("f32", {2, 3}), y("f32", {2, 3}), expected("f32", {2, 3});
+  x.fill<float>({7});
+  x.strides = {0, 0};
+  kernel.run({&x.tensor, nullptr}, {&y.tensor});
+  kernel.reference({&x.tensor, nullptr}, {&expected.tensor});
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(y.data<float>()[i], 14);
+    EXPECT_EQ(expected.data<float>()[i], 14);
+  }
+}
+
+TEST(Kernel, RejectsWrongArguments) {
+  Kernel kernel = compile(scaleText);
+  TestTensor x("f32", {2, 3}), y("f32", {2, 4});
+  y.fillPattern();
+  auto rejected = [&](std::vector<const DLTensor *> inputs, std::vector<DLTensor *> outputs) {
+    try {
+      kernel.run(inputs, outputs);
+    } catch (const RunError &error) {
+      return fmt::format("{}: {}", error.code, error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(rejected({&x.tensor}, {&y.tensor}), "12: scaled: 1 input given, but it has 2");
+  EXPECT_EQ(rejected({&x.tensor, nullptr}, {}), "12: scaled: 0 outputs given, but it has 1");
+  EXPECT_EQ(rejected({nullptr, nullptr}, {&y.tensor}), "1: x: the tensor is NULL, and it has no default");
+  EXPECT_EQ(rejected({&x.tensor, nullptr}, {&y.tensor}), "7: y: dimension 1 (N) is 4, but x: dimension 1 made N = 3");
+  EXPECT_TRUE(y.hasPattern());
+}
+
+TEST(Kernel, RunsOnlyWhereItWasCompiledForHost) {
+  Kernel kernel = compile(scaleText, {.target = "arm-64-linux"});
+  TestTensor x("f32", {1, 1}), y("f32", {1, 1});
+  EXPECT_THROW(kernel.run({&x.tensor, nullptr}, {&y.tensor}), RunError);
+}
+
+TEST(Compile, ReportsErrors) {
+  std::string message = compileError("attention a(x: f32[N]) {\n  y[n] = z[n]\n  return y\n}\n", {.name = "a.attn"});
+  EXPECT_THAT(message, testing::HasSubstr("a.attn:2:10: error: "));
+  EXPECT_EQ(
+      compileError(adding(1) + "attention other(x: f32[N]) {\n  y[n] = x[n]\n  return y\n}\n", {.name = "a.attn"}),
+      "a.attn: error: the source has 2 kernels (add, other): say which one");
+  EXPECT_EQ(compileError(scaleText, {.dtype = "f8"}), "the dtype must be f32, bf16 or f16, but is 'f8'");
+  EXPECT_EQ(compileError(scaleText, {.checkBounds = true}),
+            "checks of data-dependent subscripts (--check-bounds) are not supported yet");
+  EXPECT_EQ(compileError(scaleText, {.target = "pdp-11"}),
+            "unknown target 'pdp-11': expected host or a Halide target such as x86-64-linux-avx2-fma");
+}
+
+TEST(Compile, AnUnknownStageNamesTheStages) {
+  try {
+    compile(scaleText).emit("assembler");
+    FAIL();
+  } catch (const std::invalid_argument &error) {
+    EXPECT_STREQ(error.what(), "there is no stage 'assembler'; the stages are ast, attn, simplified, plan, halide, "
+                               "loops, llvm, asm, object");
+  }
+}
+
+// A kernel's name is part of its cache entry: the entry is shared exactly if everything is the same.
+TEST(Compile, CachesBySourceAndOptions) {
+  const std::string *first = &compile(scaleText).name();
+  EXPECT_EQ(&compile(scaleText).name(), first);
+  EXPECT_NE(&compile(scaleText, {.sizes = {{"N", 3}}}).name(), first);
+  EXPECT_NE(&compile(std::string(scaleText) + "\n").name(), first);
+}
+
+/// Runs `body(thread)` in 8 threads and returns how many of them failed.
+template <typename Body> static int inEightThreads(Body body) {
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 8; ++thread)
+    threads.emplace_back([&, thread] {
+      try {
+        failures += !body(thread);
+      } catch (const std::exception &) {
+        ++failures;
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  return failures;
+}
+
+static bool addsRight(const Kernel &kernel, int number, float value) {
+  TestTensor x("f32", {5}), y("f32", {5});
+  x.fill<float>({value, value, value, value, value});
+  kernel.run({&x.tensor}, {&y.tensor});
+  for (int i = 0; i < 5; ++i)
+    if (y.data<float>()[i] != value + float(number))
+      return false;
+  return true;
+}
+
+TEST(Threads, EightCallOneKernel) {
+  Kernel kernel = compile(adding(3));
+  EXPECT_EQ(inEightThreads([&](int thread) {
+              bool right = true;
+              for (int call = 0; call < 1000; ++call)
+                right &= addsRight(kernel, 3, float(thread * 1000 + call));
+              return right;
+            }),
+            0);
+}
+
+// Each thread compiles kernels of its own and one that all share, and looks them up a thousand times.
+TEST(Threads, EightCompileAtOnce) {
+  EXPECT_EQ(inEightThreads([&](int thread) {
+              bool right = true;
+              for (int call = 0; call < 1000; ++call) {
+                int number = call % 4 == 0 ? 100 : 200 + thread * 4 + call % 4;
+                right &= addsRight(compile(adding(number)), number, float(call));
+              }
+              return right;
+            }),
+            0);
+}
+
+TEST(Threads, ErrorsBelongToTheirThread) {
+  Kernel kernel = compile(adding(3));
+  EXPECT_EQ(inEightThreads([&](int thread) {
+              TestTensor x("f32", {thread + 1}), y("f32", {thread + 2});
+              for (int call = 0; call < 100; ++call) {
+                try {
+                  kernel.run({&x.tensor}, {&y.tensor});
+                  return false;
+                } catch (const RunError &error) {
+                  if (error.what() !=
+                      fmt::format("y: dimension 0 (N) is {}, but x: dimension 0 made N = {}", thread + 2, thread + 1))
+                    return false;
+                }
+              }
+              return true;
+            }),
+            0);
+}
+
+TEST(Threads, TheNumberOfThreadsCanBeSet) {
+  setNumThreads(2);
+  EXPECT_TRUE(addsRight(compile(adding(3)), 3, 1));
+  setNumThreads(0);
+}
