@@ -8,3 +8,5 @@ from ._attn import CompileError
 from .kernel import Kernel, TensorInfo, compile, set_num_threads
 
 __all__ = ["CompileError", "Kernel", "TensorInfo", "compile", "set_num_threads"]
+
+CompileError.__module__ = "attn"  # where users import it from

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import formulas
 import numpy as np
@@ -196,6 +197,7 @@ def test_the_interpreters_lock_is_free_while_a_kernel_runs(examples, generator):
         nonlocal count
         while not stop.is_set():
             count += 1
+            time.sleep(0.0005)  # gives the lock back, and gets it again only where the main thread releases it
 
     ticker = threading.Thread(target=tick)
     interval = sys.getswitchinterval()

@@ -64,13 +64,13 @@ def test_what_is_no_number(kernel):
 
 
 def test_scalars_that_do_not_fit():
-    kernel = attn.compile("attention f(x: f32[N], a: i32, b: u8, c: bool) { y[n] = select(c, x[n] + a, x[n] + b)\n return y }")
+    kernel = attn.compile("attention f(x: f32[N], a: i32, b: i64, c: bool) { y[n] = select(c, x[n] + a, x[n] + b)\n return y }")
     x = np.ones(2, np.float32)
-    assert kernel(x, 2**31 - 1, 255, True).shape == (2,) and kernel(x, -(2**31), 0, np.False_).shape == (2,)
+    assert kernel(x, 2**31 - 1, 2**63 - 1, True).shape == (2,) and kernel(x, -(2**31), -(2**63), np.False_).shape == (2,)
     fails(kernel, ValueError, "a: 2147483648 does not fit i32", x, 2**31, 0, True)
-    fails(kernel, ValueError, f"a: {-2**70} does not fit i32", x, -(2**70), 0, True)
-    fails(kernel, ValueError, "b: 256 does not fit u8", x, 0, 256, True)
-    fails(kernel, ValueError, "b: -1 does not fit u8", x, 0, -1, True)
+    fails(kernel, ValueError, "a: -2147483649 does not fit i32", x, -(2**31) - 1, 0, True)
+    fails(kernel, ValueError, f"b: {2**63} does not fit i64", x, 0, 2**63, True)
+    fails(kernel, ValueError, f"b: {-(2**70)} does not fit i64", x, 0, -(2**70), True)
     fails(kernel, TypeError, "a: must be a number that can be i32, but is 1.5", x, 1.5, 0, True)
     fails(kernel, TypeError, "c: must be a number that can be bool, but is 1", x, 1, 0, 1)
 
@@ -147,8 +147,7 @@ def test_errors_of_a_spec_have_carets():
         attn.compile("attention f(x: f32[N]) {\n  y[n] = x[n] + z[n]\n  return y\n}\n")
     text = str(caught.value)
     assert re.search(r"^<source>:2:17: error: .*z", text)
-    assert "\n  y[n] = x[n] + z[n]\n" in text
-    assert re.search(r"^ {16}\^", text, re.MULTILINE)
+    assert text.splitlines()[1:3] == ["    y[n] = x[n] + z[n]", "                  ^"]
 
 
 def test_errors_of_a_file_name_it(tmp_path):
