@@ -19,7 +19,7 @@ Halide::Type storageType(mlir::Type element) {
   if (element.isSignlessInteger(32))
     return Halide::Int(32);
   if (element.isSignlessInteger(1))
-    return Halide::UInt(8);
+    return Halide::Bool();
   std::string text;
   llvm::raw_string_ostream(text) << element;
   throw Unsupported("tensors of " + text + " are not supported yet");

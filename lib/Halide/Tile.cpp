@@ -479,7 +479,8 @@ void Tile::defineState() {
   output(outputAt) += weights(at(q, keyOf(outputKeys))) * value;
 
   int size = plan.chunk;
-  chunks = RDom(0, (keyCount + size - 1) / size);
+  // Without keys there is one chunk, empty; so that no bound is negative.
+  chunks = RDom(0, (Halide::max(keyCount, 1) + size - 1) / size);
   std::vector<Var> boundVars = tileVars({});
   std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
   if (ranged) {
