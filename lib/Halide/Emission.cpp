@@ -61,7 +61,9 @@ static std::string printFuncs(const Halide::Pipeline &pipeline) {
     equation(function.definition(), " = ");
     for (const Halide::Internal::Definition &update : function.updates())
       equation(update, " <- ");
-    os << "  computed at " << function.schedule().compute_level().to_string() << "\n\n";
+    Halide::LoopLevel level = function.schedule().compute_level();
+    level.lock(); // an unlocked level cannot be printed
+    os << "  computed at " << level.to_string() << "\n\n";
   }
   return os.str();
 }
