@@ -3,6 +3,7 @@
 #include "MachineCode.h"
 
 #include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/MemoryBufferRef.h"
@@ -37,7 +38,6 @@ static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> targetMachine(const 
   if (!target)
     return llvm::createStringError(error);
   llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
   options.FunctionSections = true;
   std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
       module.getTargetTriple(), "", "", options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
@@ -46,7 +46,24 @@ static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> targetMachine(const 
   return machine;
 }
 
+/// Lets a product and the sum it goes into be one fused multiply-add. Every other rule of IEEE arithmetic stays: Halide was
+/// asked for strict floats, so its instructions carry no other permission.
+static void allowMultiplyAdd(llvm::Module &module) {
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::instructions(function))
+      switch (instruction.getOpcode()) {
+      case llvm::Instruction::FAdd:
+      case llvm::Instruction::FSub:
+      case llvm::Instruction::FMul:
+        instruction.setHasAllowContract(true);
+        break;
+      default:
+        break;
+      }
+}
+
 llvm::Expected<std::string> attn::emitMachineCode(llvm::Module &module, MachineCodeKind kind) {
+  allowMultiplyAdd(module);
   llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machine = targetMachine(module);
   if (!machine)
     return machine.takeError();

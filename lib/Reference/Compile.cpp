@@ -104,7 +104,7 @@ Error RegionCompiler::compilePointwise(mlir::Region &body) {
 Error RegionCompiler::compileWeightedSum(WeightedSumOp sum) {
   for (unsigned index = 0; index + 1 < sum.getBody().getNumArguments(); ++index)
     program.indices.push_back(newSlot());
-  llvm::Expected<int64_t> extent = environment.evaluate(sum.getKeySize());
+  llvm::Expected<int64_t> extent = environment.extent(sum.getKeySize());
   if (!extent)
     return extent.takeError();
   auto reduction = std::make_unique<Reduction>();
@@ -216,7 +216,7 @@ Error RegionCompiler::compileReduce(ReduceOp op, Block &block) {
   reduction->kind = op.getKind();
   reduction->type = op.getType();
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>()) {
-    llvm::Expected<int64_t> extent = environment.evaluate(size);
+    llvm::Expected<int64_t> extent = environment.extent(size);
     if (!extent)
       return extent.takeError();
     reduction->extents.push_back(*extent);

@@ -31,20 +31,25 @@ Expected<int64_t> Environment::evaluate(SizeAttr size) const {
   std::optional<int64_t> value = size.evaluate(sizes);
   if (!value)
     return fail(llvm::formatv("size {0} cannot be computed: it divides by zero or overflows", size.str()));
-  if (*value < 0)
-    return fail(llvm::formatv("size {0} is negative: {1}", size.str(), *value));
   return *value;
+}
+
+Expected<int64_t> Environment::extent(SizeAttr size) const {
+  Expected<int64_t> value = evaluate(size);
+  if (value && *value < 0)
+    return fail(llvm::formatv("size {0} is negative: {1}", size.str(), *value));
+  return value;
 }
 
 Expected<std::vector<int64_t>> Environment::evaluate(AttnTensorType type) const {
   std::vector<int64_t> shape;
   int64_t count = sizeof(Cell);
   for (SizeAttr size : type.getShape()) {
-    Expected<int64_t> extent = evaluate(size);
-    if (!extent)
-      return extent.takeError();
-    shape.push_back(*extent);
-    if (*extent != 0 && llvm::MulOverflow(count, *extent, count))
+    Expected<int64_t> dimension = extent(size);
+    if (!dimension)
+      return dimension.takeError();
+    shape.push_back(*dimension);
+    if (*dimension != 0 && llvm::MulOverflow(count, *dimension, count))
       return fail(llvm::formatv("a tensor of type {0} has too many elements", type));
   }
   return shape;

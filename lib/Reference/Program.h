@@ -114,6 +114,8 @@ struct Environment {
 
   /// The value of a size; an error if it is negative or cannot be computed.
   llvm::Expected<int64_t> evaluate(SizeAttr size) const;
+  /// The same as the extent of a dimension or loop: an error where it is negative.
+  llvm::Expected<int64_t> extent(SizeAttr size) const;
   llvm::Expected<std::vector<int64_t>> evaluate(AttnTensorType type) const;
 };
 
