@@ -370,7 +370,7 @@ Expr RegionLowering::subscript(mlir::Value value, SizeAttr size) {
   if (found != environment.indices.end()) {
     // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or
     // give a part of the dimension).
-    return found->second.padded ? Halide::min(found->second.expr, top) : found->second.expr;
+    return found->second.padded ? Halide::clamp(found->second.expr, 0, top) : found->second.expr;
   }
   Scalar index = lower(value);
   if (index.expr.type().bits() == 32)

@@ -20,8 +20,10 @@ TEST_F(ReferenceFixture, UnknownScalarType) {
 }
 
 TEST_F(ReferenceFixture, SizesThatAreNone) {
-  EXPECT_EQ(errorOf(kernel("%s = attn.size N - 3 %r = arith.sitofp %s : i64 to f32"), {{{1}, {1}}}),
-            "size N - 3 is negative: -2");
+  EXPECT_EQ(
+      errorOf(kernel("%r = attn.reduce sum(%i: N - 3) : f32 { %c = arith.constant 1.0 : f32 attn.yield %c : f32 }"),
+              {{{1}, {1}}}),
+      "size N - 3 is negative: -2");
   EXPECT_EQ(errorOf(kernel("%s = attn.size 3 floordiv N %r = arith.sitofp %s : i64 to f32"), {{{0}, {}}}),
             "size 3 floordiv N cannot be computed: it divides by zero or overflows");
 }
