@@ -5,6 +5,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <mutex>
 #include <sstream>
 
 using namespace attn;
@@ -14,6 +15,21 @@ using Halide::Target;
 /// when the bitcode becomes an object.) Buffers may be larger than 2 GiB.
 Halide::Target lowering::loweringTarget(const Machine &machine) {
   return Target(machine.target).with_feature(Target::StrictFloat).with_feature(Target::NoBoundsQuery);
+}
+
+namespace {
+/// Warnings are for people who write Halide programs, not for those who write specs.
+class QuietReporter : public Halide::CompileTimeErrorReporter {
+public:
+  void warning(const char *) override {}
+  [[noreturn]] void error(const char *message) override { throw Halide::CompileError(message); }
+};
+} // namespace
+
+void attn::lowering::silenceHalide() {
+  static QuietReporter reporter;
+  static std::once_flag once;
+  std::call_once(once, [] { Halide::set_custom_compile_time_error_reporter(&reporter); });
 }
 
 HalideKernel::HalideKernel(std::unique_ptr<Implementation> implementation)

@@ -17,8 +17,13 @@ namespace attn::lowering {
 /// The Halide target of a machine, with the rules all our kernels are compiled by.
 Halide::Target loweringTarget(const Machine &machine);
 
+/// Keeps Halide from writing its warnings to the process's stderr; errors are thrown as they are by default. Once a
+/// process.
+void silenceHalide();
+
 /// Runs `body` and turns what this folder and Halide throw into an error.
 template <typename Body> auto guarded(Body body) -> llvm::Expected<decltype(body())> {
+  silenceHalide();
   try {
     return body();
   } catch (const Unsupported &error) {

@@ -1,6 +1,7 @@
 //===- Lowering.cpp - A kernel's tensors become Funcs ----------------------===//
 
 #include "Implementation.h"
+#include "Mathematics.h"
 #include "Nest.h"
 #include "Tile.h"
 
@@ -10,19 +11,13 @@ using Halide::Func;
 namespace attn::lowering {
 
 Halide::Type storageType(mlir::Type element) {
-  if (element.isF64())
-    return Halide::Float(64);
-  if (element.isF32())
-    return Halide::Float(32);
-  if (element.isSignlessInteger(64))
-    return Halide::Int(64);
-  if (element.isSignlessInteger(32))
-    return Halide::Int(32);
-  if (element.isSignlessInteger(1))
-    return Halide::Bool();
-  std::string text;
-  llvm::raw_string_ostream(text) << element;
-  throw Unsupported("tensors of " + text + " are not supported yet");
+  if (element.isBF16())
+    return Halide::BFloat(16);
+  if (mlir::isa<mlir::FloatType>(element))
+    return Halide::Float(element.getIntOrFloatBitWidth());
+  if (element.isUnsignedInteger())
+    return Halide::UInt(element.getIntOrFloatBitWidth());
+  return element.isSignlessInteger(1) ? Halide::Bool() : Halide::Int(element.getIntOrFloatBitWidth());
 }
 
 Halide::Type computeType(mlir::Type element) {
@@ -76,6 +71,12 @@ Expr KernelLowering::element(mlir::Value tensor, const std::vector<Expr> &subscr
   return stored(tensor)(reversed);
 }
 
+Expr KernelLowering::lastIndex(mlir::Value tensor, unsigned dimension, SizeAttr size) {
+  if (auto buffer = buffers.find(tensor); buffer != buffers.end())
+    return buffer->second.dim(buffer->second.dimensions() - 1 - dimension).extent() - 1;
+  return lowering::lastIndex(*this, size);
+}
+
 Func KernelLowering::stored(mlir::Value tensor) {
   if (auto found = funcs.find(tensor); found != funcs.end())
     return found->second;
@@ -121,7 +122,7 @@ Func KernelLowering::output(unsigned index) {
   Func rounded(uniqueName(returned.getOutputName(index).str() + "_output"));
   std::vector<Halide::Var> vars = source.args();
   std::vector<Expr> at(vars.begin(), vars.end());
-  rounded(vars) = Halide::cast(type, source(at));
+  rounded(vars) = convert(source(at), type);
   if (!vars.empty())
     rounded.vectorize(vars[0], static_cast<int>(plan.lanes), Halide::TailStrategy::GuardWithIf);
   return rounded;

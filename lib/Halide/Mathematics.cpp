@@ -80,6 +80,20 @@ Expr tanh(Expr x) {
   return select(magnitude < 0.6f, small, x < 0.0f, -large, large);
 }
 
+/// The upper half of a float, rounded by integers; a NaN stays one.
+static Expr toBFloat16(Expr value) {
+  Expr bits = reinterpret<uint32_t>(cast<float>(value));
+  Expr rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  Expr notANumber = (bits >> 16) | 0x40;
+  return reinterpret(BFloat(16), cast<uint16_t>(select(is_nan(value), notANumber, rounded)));
+}
+
+Expr convert(Expr value, Type type) {
+  if (value.type() == type)
+    return value;
+  return type.is_bfloat() ? toBFloat16(value) : cast(type, value);
+}
+
 Expr maximum(Expr a, Expr b) { return select(a > b || is_nan(a), a, b); }
 Expr minimum(Expr a, Expr b) { return select(a < b || is_nan(a), a, b); }
 

@@ -24,6 +24,9 @@ Halide::Expr tanh(Halide::Expr x);
 Halide::Expr maximum(Halide::Expr a, Halide::Expr b);
 Halide::Expr minimum(Halide::Expr a, Halide::Expr b);
 
+/// `value` as `type`: floats are rounded to nearest, ties to even; integers wrap.
+Halide::Expr convert(Halide::Expr value, Halide::Type type);
+
 /// Constants of a float type.
 Halide::Expr constant(Halide::Type type, double value);
 Halide::Expr infinity(Halide::Type type);

@@ -3,6 +3,7 @@
 #include "Region.h"
 #include "KernelLowering.h"
 #include "Mathematics.h"
+#include "Random.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -199,8 +200,13 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
   }
   if (mlir::isa<mlir::arith::FPToSIOp>(op))
     return {cast<int64_t>(operand(0).expr), {}};
-  if (mlir::isa<mlir::arith::ExtUIOp>(op))
-    return integer(select(operand(0).expr, 1, 0), {0, 1});
+  if (auto widen = mlir::dyn_cast<mlir::arith::ExtUIOp>(op)) {
+    unsigned bits = widen.getIn().getType().getIntOrFloatBitWidth();
+    if (bits == 1)
+      return integer(select(operand(0).expr, 1, 0), {0, 1});
+    IntegerRange range = {0, (int64_t(1) << bits) - 1};
+    return integer(cast(Halide::UInt(bits), operand(0).expr), range);
+  }
   if (auto narrow = mlir::dyn_cast<mlir::arith::TruncIOp>(op)) {
     unsigned bits = narrow.getType().getIntOrFloatBitWidth();
     IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
@@ -330,8 +336,12 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](math::FloorOp) { return Halide::floor(operand(0)); })
       .Case([&](math::RoundEvenOp) { return Halide::round(operand(0)); })
       .Case([&](math::PowFOp) { return Halide::pow(operand(0), operand(1)); })
-      .Case([&](DropoutOp) -> Expr { throw Unsupported("dropout is not supported yet"); })
-      .Case([&](arith::TruncFOp) -> Expr { throw Unsupported("rounding to a narrower float is not supported yet"); })
+      .Case([&](arith::TruncFOp) { return convert(operand(0), storageType(result)); })
+      .Case([&](DropoutOp) {
+        Halide::Type type = computeType(result);
+        Expr probability = operand(1), scale = constant(type, 1.0) / (constant(type, 1.0) - probability);
+        return select(isDropped(probability, operand(2), operand(3)), constant(type, 0.0), operand(0) * scale);
+      })
       .Default([&](Operation *) -> Expr {
         throw Unsupported("operation '" + op->getName().getStringRef().str() + "' is not supported yet");
       });
@@ -364,8 +374,7 @@ static Expr lowerModulo32(KernelLowering &kernel, Environment &environment, mlir
   return mlir::isa<mlir::arith::AddIOp>(op) ? a + b : mlir::isa<mlir::arith::SubIOp>(op) ? a - b : a * b;
 }
 
-Expr RegionLowering::subscript(mlir::Value value, SizeAttr size) {
-  Expr top = lastIndex(kernel, size);
+Expr RegionLowering::subscript(mlir::Value value, Expr top) {
   auto found = environment.indices.find(value);
   if (found != environment.indices.end()) {
     // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or
@@ -384,8 +393,8 @@ Expr RegionLowering::subscript(mlir::Value value, SizeAttr size) {
 Scalar RegionLowering::read(ReadOp op) {
   AttnTensorType type = op.getTensor().getType();
   std::vector<Expr> subscripts;
-  for (auto [value, size] : llvm::zip_equal(op.getSubscripts(), type.getShape()))
-    subscripts.push_back(subscript(value, size));
+  for (auto [dimension, value] : llvm::enumerate(op.getSubscripts()))
+    subscripts.push_back(subscript(value, kernel.lastIndex(op.getTensor(), dimension, type.getShape()[dimension])));
   Expr element = kernel.element(op.getTensor(), subscripts);
   if (op.getType().isSignlessInteger(1))
     return {element.type().is_bool() ? element : element != 0, {}};

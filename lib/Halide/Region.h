@@ -92,7 +92,8 @@ private:
   Scalar lowerOperation(mlir::Operation *op);
   Scalar lowerInteger(mlir::Operation *op);
   Halide::Expr lowerFloat(mlir::Operation *op);
-  Halide::Expr subscript(mlir::Value value, SizeAttr size);
+  /// A subscript of a dimension whose last index is `top`.
+  Halide::Expr subscript(mlir::Value value, Halide::Expr top);
   Scalar read(ReadOp op);
 };
 

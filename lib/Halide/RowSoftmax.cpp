@@ -198,8 +198,8 @@ static bool isProportional(mlir::Value value, ReadOp read) {
   }
   if (auto quotient = mlir::dyn_cast_or_null<DivFOp>(op))
     return isProportional(quotient.getLhs(), read) && !involves(quotient.getRhs());
-  if (auto negation = mlir::dyn_cast_or_null<NegFOp>(op))
-    return isProportional(negation.getOperand(), read);
+  if (mlir::isa_and_nonnull<NegFOp, DropoutOp>(op))
+    return isProportional(op->getOperand(0), read);
   return false;
 }
 
@@ -295,7 +295,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
     Expr total = softmax.sum(softmax.rows);
     result = Halide::select(total == 0.0f, constant(result.type(), 0), result / total);
   }
-  func(vars) = result;
+  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
 }
 
 } // namespace attn::lowering

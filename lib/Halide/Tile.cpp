@@ -526,12 +526,14 @@ void Tile::define() {
   int queries = plan.queries;
   std::vector<Expr> element = {query % queries, e, query / queries};
   element.insert(element.end(), others.begin(), others.end());
-  if (!softmax) {
-    func(vars) = state(element);
-    return;
+  Expr result;
+  if (softmax) {
+    Expr total = state(element)[1], sum = state(element)[2];
+    result = select(total == 0.0f, constant(sum.type(), 0), sum / total);
+  } else {
+    result = state(element);
   }
-  Expr total = state(element)[1], result = state(element)[2];
-  func(vars) = select(total == 0.0f, constant(result.type(), 0), result / total);
+  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
 }
 
 } // namespace attn::lowering

@@ -9,8 +9,12 @@ using namespace attn;
 /// Register tiles of queries × keys whose accumulators fill most of the vector registers: the product
 /// loads `vectors` query vectors and `keyUnroll` broadcast keys for vectors · keyUnroll multiply-adds.
 /// 32 registers: 3 × 8 = 24 accumulators; 16 registers: 3 × 4 = 12.
-Plan Plan::choose(KernelOp, const Machine &machine) {
-  constexpr unsigned vectors = 3, bytesPerScore = 4;
+Plan Plan::choose(KernelOp kernel, const Machine &machine) {
+  constexpr unsigned vectors = 3;
+  bool isDouble = llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
+    return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
+  });
+  unsigned bytesPerScore = isDouble ? 8 : 4;
   Plan plan;
   plan.lanes = machine.vectorBytes / bytesPerScore;
   plan.tile.lanes = plan.lanes;
