@@ -102,42 +102,123 @@ static KeyRange comparison(arith::CmpIPredicate predicate, const Affine &form) {
   }
 }
 
-static KeyRange rangeOf(Value condition, BlockArgument key, bool negated) {
+/// An interval inside the union of two, as large as can be told from the text: half-lines on the same side are joined.
+static KeyRange insideUnion(KeyRange a, KeyRange b) {
+  if (!a.lower && !b.lower)
+    return hull(a, b);
+  if (!a.upper && !b.upper)
+    return hull(a, b);
+  return a;
+}
+
+static KeyRange nothing() { return {nullptr, std::make_shared<KeyBound>(KeyBound::Kind::Linear)}; }
+
+static MaskRange intersection(const MaskRange &a, const MaskRange &b) {
+  return {intersection(a.possible, b.possible), intersection(a.certain, b.certain)};
+}
+
+static MaskRange join(const MaskRange &a, const MaskRange &b) {
+  return {hull(a.possible, b.possible), insideUnion(a.certain, b.certain)};
+}
+
+static MaskRange rangeOf(Value condition, BlockArgument key, bool negated) {
+  const MaskRange unknown = {KeyRange(), nothing()};
   APInt constant;
   if (matchPattern(condition, m_ConstantInt(&constant))) {
-    bool value = constant.getBoolValue() != negated;
-    KeyBound zero{KeyBound::Kind::Linear};
-    return value ? KeyRange() : KeyRange{nullptr, std::make_shared<KeyBound>(zero)};
+    KeyRange range = constant.getBoolValue() != negated ? KeyRange() : nothing();
+    return {range, range};
   }
   Operation *op = condition.getDefiningOp();
-  if (auto both = dyn_cast_or_null<arith::AndIOp>(op); both && both.getType().isInteger(1)) {
-    KeyRange lhs = rangeOf(both.getLhs(), key, negated), rhs = rangeOf(both.getRhs(), key, negated);
-    return negated ? hull(lhs, rhs) : intersection(lhs, rhs);
-  }
-  if (auto either = dyn_cast_or_null<arith::OrIOp>(op)) {
-    KeyRange lhs = rangeOf(either.getLhs(), key, negated), rhs = rangeOf(either.getRhs(), key, negated);
-    return negated ? intersection(lhs, rhs) : hull(lhs, rhs);
+  auto operand = [&](unsigned index, bool inverted) { return rangeOf(op->getOperand(index), key, inverted); };
+  if (isa_and_nonnull<arith::AndIOp, arith::OrIOp>(op)) {
+    MaskRange lhs = operand(0, negated), rhs = operand(1, negated);
+    return isa<arith::AndIOp>(op) != negated ? intersection(lhs, rhs) : join(lhs, rhs);
   }
   if (auto exclusive = dyn_cast_or_null<arith::XOrIOp>(op))
     if (matchPattern(exclusive.getRhs(), m_One()))
-      return rangeOf(exclusive.getLhs(), key, !negated);
+      return operand(0, !negated);
   if (!dependence(condition).contains(key)) {
     if (negated)
-      return {};
-    KeyBound guard{KeyBound::Kind::Guard};
+      return unknown;
+    KeyBound guard(KeyBound::Kind::Guard);
     guard.condition = condition;
-    return {nullptr, std::make_shared<KeyBound>(guard)};
+    KeyRange range = {nullptr, std::make_shared<KeyBound>(guard)};
+    return {range, range};
   }
   auto compare = dyn_cast_or_null<arith::CmpIOp>(op);
   if (!compare || !compare.getLhs().getType().isInteger(64))
-    return {};
+    return unknown;
+  auto predicate = negated ? arith::invertPredicate(compare.getPredicate()) : compare.getPredicate();
   std::optional<Affine> lhs = affine(compare.getLhs(), key), rhs = affine(compare.getRhs(), key);
-  if (!lhs || !rhs)
-    return {};
+  if (!lhs || !rhs || predicate == arith::CmpIPredicate::ne)
+    return unknown;
   accumulate(*lhs, *rhs, -1);
   if (lhs->coefficient != 1 && lhs->coefficient != -1)
-    return {};
-  return comparison(negated ? arith::invertPredicate(compare.getPredicate()) : compare.getPredicate(), *lhs);
+    return unknown;
+  KeyRange range = comparison(predicate, *lhs);
+  return {range, range};
 }
 
-KeyRange attn::keyRange(Value condition, BlockArgument key) { return rangeOf(condition, key, /*negated=*/false); }
+MaskRange attn::maskRange(Value condition, BlockArgument key) { return rangeOf(condition, key, /*negated=*/false); }
+
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
+/// A value as the source would write it, as far as it is made of names, sizes, reads and sums; else "…".
+static std::string describe(Value value) {
+  APInt constant;
+  if (matchPattern(value, m_ConstantInt(&constant)))
+    return std::to_string(constant.getSExtValue());
+  if (auto index = dyn_cast<BlockArgument>(value))
+    return indexName(index).str();
+  Operation *op = value.getDefiningOp();
+  if (auto size = dyn_cast<SizeOp>(op))
+    return size.getSize().str();
+  if (isa<arith::AddIOp>(op))
+    return describe(op->getOperand(0)) + " + " + describe(op->getOperand(1));
+  auto read = dyn_cast<ReadOp>(op);
+  if (!read)
+    return "…";
+  std::string text;
+  if (auto parameter = dyn_cast<BlockArgument>(read.getTensor()))
+    text = cast<KernelOp>(parameter.getOwner()->getParentOp()).getParameterName(parameter.getArgNumber()).str();
+  else if (auto definition = read.getTensor().getDefiningOp<DefinitionOpInterface>())
+    text = definition.getName().str();
+  if (read.getSubscripts().empty())
+    return text;
+  text += '[';
+  for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
+    text += (position ? ", " : "") + describe(subscript);
+  return text + ']';
+}
+
+static std::string describeLinear(const KeyBound &bound) {
+  std::string text;
+  for (auto [value, coefficient] : bound.terms) {
+    if (!text.empty() || coefficient < 0)
+      text += text.empty() ? "-" : coefficient < 0 ? " - " : " + ";
+    if (std::abs(coefficient) != 1)
+      text += std::to_string(std::abs(coefficient)) + " * ";
+    text += describe(value);
+  }
+  if (text.empty())
+    return std::to_string(bound.constant);
+  if (bound.constant != 0)
+    text += (bound.constant < 0 ? " - " : " + ") + std::to_string(std::abs(bound.constant));
+  return text;
+}
+
+std::string attn::describe(const KeyBound &bound) {
+  switch (bound.kind) {
+  case KeyBound::Kind::Linear:
+    return describeLinear(bound);
+  case KeyBound::Kind::Min:
+    return "min(" + attn::describe(*bound.lhs) + ", " + attn::describe(*bound.rhs) + ")";
+  case KeyBound::Kind::Max:
+    return "max(" + attn::describe(*bound.lhs) + ", " + attn::describe(*bound.rhs) + ")";
+  case KeyBound::Kind::Guard:
+    return "(all or none by a condition)";
+  }
+  llvm_unreachable("unknown kind of bound");
+}

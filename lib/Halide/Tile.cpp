@@ -167,12 +167,14 @@ protected:
 } // namespace
 
 void Tile::defineRange(mlir::Region *mask, Environment environment) {
-  KeyRange range;
+  int size = plan.chunk;
+  Expr first = chunk * size, end = first + size;
+  MaskRange range;
   if (mask)
-    range = keyRange(yielded(*mask), mask->getArguments().back());
-  ranged = range.lower || range.upper;
-  if (!ranged)
-    return;
+    range = maskRange(yielded(*mask), mask->getArguments().back());
+  ranged = range.possible.lower || range.possible.upper;
+  whole = end <= keyCount;
+
   // The last tile's surplus queries repeat the last query.
   SizeAttr querySize = op.getResult().getType().getShape()[op.getQuery()];
   for (auto &[index, binding] : environment.indices)
@@ -180,27 +182,31 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
       binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
   PlainRegion lowering(kernel, environment);
   Expr count = cast<int64_t>(keyCount), none = cast<int64_t>(Expr(0));
-  auto position = [&](const std::shared_ptr<const KeyBound> &bound, Expr otherwise) {
-    if (!bound)
-      return otherwise;
+  std::vector<Var> boundVars = tileVars({});
+  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
+
+  // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
+  auto overQueries = [&](const char *name, const std::shared_ptr<const KeyBound> &bound, bool largest) {
+    Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
     Expr key = cast<int32_t>(Halide::clamp(evaluate(*bound, lowering, count), none, count));
-    return Halide::clamp(key, 0, keyCount);
+    each(tileVars({q})) = Halide::clamp(key, 0, keyCount);
+    RDom queries(0, static_cast<int>(plan.queries));
+    std::vector<Expr> query = {queries.x};
+    query.insert(query.end(), bounds.begin(), bounds.end());
+    all(boundVars) = largest ? Expr(0) : keyCount;
+    all(bounds) = largest ? Halide::max(all(bounds), each(query)) : Halide::min(all(bounds), each(query));
+    rangeFuncs.push_back(all);
+    return all(bounds);
   };
-  Func lowerOf(kernel.uniqueName("lower_of")), upperOf(kernel.uniqueName("upper_of"));
-  std::vector<Var> rowVars = tileVars({q}), boundVars = tileVars({});
-  lowerOf(rowVars) = position(range.lower, 0);
-  upperOf(rowVars) = position(range.upper, keyCount);
-  RDom queries(0, static_cast<int>(plan.queries));
-  std::vector<Expr> bounds(boundVars.begin(), boundVars.end()), row = {queries.x};
-  row.insert(row.end(), bounds.begin(), bounds.end());
-  lower = Func(kernel.uniqueName("lower")), upper = Func(kernel.uniqueName("upper"));
-  lower(boundVars) = keyCount;
-  lower(bounds) = Halide::min(lower(bounds), lowerOf(row));
-  upper(boundVars) = 0;
-  upper(bounds) = Halide::max(upper(bounds), upperOf(row));
+  upper = range.possible.upper ? overQueries("upper", range.possible.upper, true) : keyCount;
+  lower = range.possible.lower ? overQueries("lower", range.possible.lower, false) : Expr(0);
+  if (range.certain.upper)
+    whole = whole && end <= overQueries("certain_upper", range.certain.upper, false);
+  if (range.certain.lower)
+    whole = whole && first >= overQueries("certain_lower", range.certain.lower, true);
 }
 
-RDom Tile::keys(llvm::ArrayRef<Expr> inner) {
+RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition) {
   int unroll = plan.keyUnroll, size = plan.chunk;
   Halide::Region ranges;
   for (Expr count : inner)
@@ -209,11 +215,10 @@ RDom Tile::keys(llvm::ArrayRef<Expr> inner) {
   ranges.push_back({0, size / unroll});
   RDom domain(ranges);
   Expr first = chunk * size + domain[inner.size() + 1] * unroll;
-  std::vector<Var> boundVars = tileVars({});
-  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
-  domain.where(first < (ranged ? upper(bounds) : keyCount));
+  // A condition becomes part of the bound, so that the loop is empty rather than its every step.
+  domain.where(first < (condition.defined() ? select(condition, upper, 0) : upper));
   if (ranged)
-    domain.where(first + unroll > lower(bounds));
+    domain.where(first + unroll > lower);
   return domain;
 }
 
@@ -269,6 +274,28 @@ private:
   Tile &tile;
 };
 
+/// Whether a formula evaluates functions that take many instructions, once for each of its index variables.
+static bool evaluatesFunctions(mlir::Region &region) {
+  bool found = false;
+  region.walk([&](mlir::Operation *inner) {
+    found |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !freeIndices(inner->getResult(0)).empty();
+  });
+  return found;
+}
+
+/// Whether a formula is dear enough to be computed once for maximum and weights, rather than twice.
+static bool isDear(mlir::Region &region) {
+  bool dear = false;
+  region.walk([&](mlir::Operation *inner) {
+    if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
+      return;
+    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !freeIndices(inner->getResult(0)).empty();
+    if (auto readOp = mlir::dyn_cast<ReadOp>(inner))
+      dear |= freeIndices(readOp.getResult()).contains(region.getArguments().back());
+  });
+  return dear;
+}
+
 Expr Tile::addPack(mlir::Value value, const Environment &environment) {
   // Reduction variables become variables of the pack.
   Environment inner;
@@ -300,9 +327,10 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
     sizes.push_back(extent(kernel, size));
   Product product;
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
-  product.start = keys({});
+  product.start = keys();
   product.domain = keys(sizes);
   product.dimensions = sizes.size();
+  product.dear = evaluatesFunctions(reduce.getBody());
 
   Environment inner;
   inner.indices = environment.indices;
@@ -328,6 +356,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   std::vector<Expr> element = at(q, keyOf(product.domain));
   result(element) = combine(reduce.getKind(), result(element), value);
   products.push_back(product);
+  reductions.push_back({reduce.getResult(), result});
   Expr key;
   for (auto &[index, binding] : environment.indices)
     if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
@@ -359,56 +388,46 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   std::vector<Expr> element(resultVars.begin(), resultVars.end());
   result(resultVars) = start;
   result(element) = combine(reduce.getKind(), result(element), value);
-  queryReductions.push_back(result);
+  rowReductions.push_back({reduce.getResult(), result});
   return result(element);
 }
 
-/// Whether a formula is dear enough to be computed once for maximum and weights, rather than twice.
-static bool isDear(mlir::Region &region) {
-  bool dear = false;
-  region.walk([&](mlir::Operation *inner) {
-    if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
-      return;
-    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !freeIndices(inner->getResult(0)).empty();
-    if (auto readOp = mlir::dyn_cast<ReadOp>(inner))
-      dear |= freeIndices(readOp.getResult()).contains(region.getArguments().back());
-  });
-  return dear;
+Expr Tile::scoreAt(Expr key, bool isWhole) {
+  Environment environment = bind(op.getBody(), keyBinding(key));
+  bindScore(softmax, environment);
+  TileRegion lowering(*this, environment, true);
+  // Reductions of the score are products: one Func each, however often the score is written down.
+  for (auto &[reduction, product] : reductions)
+    environment.replace(reduction, product(at(q, key)));
+  std::vector<Var> rowVars = tileVars({q});
+  for (auto &[reduction, row] : rowReductions)
+    environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
+  Expr value = lowering.expression(yielded(definition(softmax.getScore())));
+  value = value * constant(value.type(), 1.44269504088896340736);
+  if (isWhole)
+    return value;
+  Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
+  if (softmax.getMask())
+    kept = kept && lowering.expression(yielded(definition(softmax.getMask())));
+  return select(kept, value, -infinity(value.type()));
 }
 
 void Tile::defineScore() {
-  mlir::Region &region = definition(softmax.getScore());
   mlir::Region *mask = softmax.getMask() ? &definition(softmax.getMask()) : nullptr;
   Environment environment = bind(op.getBody(), keyBinding(k));
   bindScore(softmax, environment);
   defineRange(mask, environment);
-
-  // log2(e) · score where a key exists and the mask is true, else −inf.
-  auto masked = [&](Expr key) {
-    Environment here;
-    here.indices = environment.indices;
-    for (auto &[index, binding] : here.indices)
-      if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
-        binding = keyBinding(key);
-    TileRegion lowering(*this, here, true);
-    Expr value = lowering.expression(yielded(region));
-    value = value * constant(value.type(), 1.44269504088896340736);
-    Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
-    if (mask)
-      kept = kept && lowering.expression(yielded(*mask));
-    return select(kept, value, -infinity(value.type()));
-  };
-  storeScore = isDear(region) || (mask && isDear(*mask));
-  score = Func(kernel.uniqueName(func.name() + "_score"));
-  std::vector<Var> scoreVars = tileVars({q, k, chunk});
-  if (!storeScore) {
-    score(scoreVars) = masked(k);
+  storeScore = isDear(definition(softmax.getScore())) || (mask && isDear(*mask));
+  if (!storeScore)
     return;
+  score = Func(kernel.uniqueName(func.name() + "_score"));
+  for (bool isWhole : {false, true}) {
+    scoreKeys.push_back(keys({}, isWhole ? whole : !whole));
+    Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, isWhole);
+    if (!isWhole)
+      score(tileVars({q, k, chunk})) = Halide::undef(value.type());
+    score(at(q, key)) = value;
   }
-  scoreKeys = keys({});
-  Expr value = masked(keyOf(scoreKeys));
-  score(scoreVars) = Halide::undef(value.type());
-  score(at(q, keyOf(scoreKeys))) = value;
 }
 
 //===----------------------------------------------------------------------===//
@@ -426,18 +445,26 @@ void Tile::defineWeights() {
   std::vector<Expr> row(rowVars.begin(), rowVars.end());
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   if (softmax) {
-    maximumKeys = keys({});
+    // A stored score has its mask applied; one that is not is masked here, on chunks that are not whole.
     maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
-    maximum(rowVars) = lowest(type);
-    Expr candidate = score(at(q, keyOf(maximumKeys)));
-    maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
-
-    exponentialKeys = keys({});
     exponential = Func(kernel.uniqueName(func.name() + "_exponential"));
-    std::vector<Expr> element = at(q, keyOf(exponentialKeys));
-    defineOnKeys(exponential, elementVars, element, exp2OfNonPositive(score(element) - maximum(row)));
+    maximum(rowVars) = lowest(type);
+    exponential(elementVars) = Halide::undef(type);
+    int forms = storeScore ? 1 : 2;
+    auto condition = [&](int isWhole) { return storeScore ? Expr() : isWhole ? whole : !whole; };
+    auto valueAt = [&](Expr key, int isWhole) { return storeScore ? Expr(score(at(q, key))) : scoreAt(key, isWhole); };
+    for (int isWhole = 0; isWhole < forms; ++isWhole) {
+      maximumKeys.push_back(keys({}, condition(isWhole)));
+      Expr candidate = valueAt(keyOf(maximumKeys.back()), isWhole);
+      maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
+    }
+    for (int isWhole = 0; isWhole < forms; ++isWhole) {
+      exponentialKeys.push_back(keys({}, condition(isWhole)));
+      Expr key = keyOf(exponentialKeys.back());
+      exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, isWhole) - maximum(row));
+    }
 
-    sumKeys = keys({});
+    sumKeys = keys();
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
     sum(rowVars) = constant(type, 0);
     sum(row) += exponential(at(q, keyOf(sumKeys)));
@@ -450,7 +477,7 @@ void Tile::defineWeights() {
   mlir::Region *condition = op.getWhere().empty() ? nullptr : &op.getWhere();
   if (!softmax)
     defineRange(condition, condition ? bind(*condition, keyBinding(k)) : Environment());
-  weightKeys = keys({});
+  weightKeys = keys();
   Expr key = keyOf(weightKeys);
   Environment environment = bind(op.getBody(), keyBinding(key));
   if (softmax)
@@ -468,7 +495,7 @@ void Tile::defineWeights() {
 
 void Tile::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  outputKeys = keys({});
+  outputKeys = keys();
   output = Func(kernel.uniqueName(func.name() + "_output"));
   std::vector<Var> outputVars = tileVars({q, e, chunk}), stateVars = tileVars({q, e});
   std::vector<Expr> outputAt(outputVars.begin(), outputVars.end()), stateAt(stateVars.begin(), stateVars.end());
@@ -484,8 +511,8 @@ void Tile::defineState() {
   std::vector<Var> boundVars = tileVars({});
   std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
   if (ranged) {
-    chunks.where(chunks.x * size < upper(bounds));
-    chunks.where(chunks.x * size + size > lower(bounds));
+    chunks.where(chunks.x * size < upper);
+    chunks.where(chunks.x * size + size > lower);
   }
   state = Func(kernel.uniqueName(func.name() + "_state"));
   std::vector<Expr> outputChunk = outputAt, rowChunk = {q, chunks.x};

@@ -49,6 +49,7 @@ private:
     Halide::Func func;
     Halide::RDom start, domain;
     unsigned dimensions; ///< Reduction indices, the first ones of `domain`.
+    bool dear;           ///< More than multiply-adds: bound by arithmetic, not by loads.
   };
 
   /// An environment in which the region's arguments stand for `key` and the tile's variables.
@@ -58,8 +59,11 @@ private:
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
   std::vector<Halide::Var> tileVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
-  /// The keys of the chunk that are in range, register tile by register tile, after `inner` dimensions.
-  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner);
+  /// The keys of the chunk that are in range, register tile by register tile, after `inner` dimensions; none where
+  /// `condition` (of the chunk) is false.
+  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {});
+  /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
+  Halide::Expr scoreAt(Halide::Expr key, bool isWhole);
   Halide::Expr keyOf(const Halide::RDom &domain) const;
 
   void defineRange(mlir::Region *mask, Environment environment);
@@ -83,10 +87,17 @@ private:
   Halide::Expr keyCount;
 
   bool ranged = false, storeScore = false;
-  Halide::Func lower, upper, score, maximum, exponential, sum, weights, output, state;
-  Halide::RDom maximumKeys, exponentialKeys, sumKeys, weightKeys, outputKeys, scoreKeys, chunks;
+  Halide::Expr whole;        ///< The mask is true on the whole chunk for every query of the tile.
+  Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
+  std::vector<Halide::Func> rangeFuncs;
+  Halide::Func score, maximum, exponential, sum, weights, output, state;
+  Halide::RDom sumKeys, weightKeys, outputKeys, chunks;
+  /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.
+  llvm::SmallVector<Halide::RDom, 2> maximumKeys, exponentialKeys, scoreKeys;
   std::vector<Product> products;
-  std::vector<Halide::Func> packs, queryReductions;
+  /// Reductions already made Funcs: of queries and keys, and of queries alone.
+  std::vector<std::pair<mlir::Value, Halide::Func>> reductions, rowReductions;
+  std::vector<Halide::Func> packs;
 };
 
 } // namespace attn::lowering

@@ -36,13 +36,11 @@ void Tile::schedule() {
   }
   func.parallel(tasks).vectorize(e, lanes, TailStrategy::GuardWithIf);
 
-  if (ranged) {
-    lower.compute_at(func, tasks);
-    upper.compute_at(func, tasks);
-  }
+  for (Func &bound : rangeFuncs)
+    bound.compute_at(func, tasks);
   for (Func &pack : packs)
     pack.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
-  for (Func &row : queryReductions) {
+  for (auto &[reduction, row] : rowReductions) {
     row.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
     row.update().vectorize(q, lanes);
   }
@@ -57,19 +55,29 @@ void Tile::schedule() {
     std::vector<RVar> start = variables(product.start), all = variables(product.domain);
     stage.update(0).reorder(q, start[0], start[1]).vectorize(q, lanes);
     RVar keyInTile = all[product.dimensions], keyTile = all[product.dimensions + 1];
-    std::vector<VarOrRVar> loops = {q, keyInTile};
+    // A register tile shares its loads among multiply-adds; where functions are evaluated, loads do not matter and
+    // copies of the body only cost compile time.
+    std::vector<VarOrRVar> loops = {q};
+    if (!product.dear)
+      loops.push_back(keyInTile);
     for (unsigned dimension = 0; dimension < product.dimensions; ++dimension)
       loops.push_back(all[dimension]);
+    if (product.dear)
+      loops.push_back(keyInTile);
     loops.push_back(keyTile);
-    stage.update(1).reorder(loops).vectorize(q, lanes).unroll(q).unroll(keyInTile);
+    stage.update(1).reorder(loops).vectorize(q, lanes).unroll(q);
+    if (!product.dear)
+      stage.update(1).unroll(keyInTile);
   }
-  auto overKeys = [&](Func stage, const RDom &domain) {
+  auto overKeys = [&](Func stage, llvm::ArrayRef<RDom> domains) {
     stage.compute_at(state, chunks.x).bound_extent(k, chunkSize).bound_extent(q, queries);
-    stage.update().reorder(q, domain[0], domain[1]).vectorize(q, lanes);
+    for (auto [update, domain] : llvm::enumerate(domains))
+      stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes);
   };
-  auto overRows = [&](Func stage, const RDom &domain) {
+  auto overRows = [&](Func stage, llvm::ArrayRef<RDom> domains) {
     stage.compute_at(state, chunks.x).bound_extent(q, queries).vectorize(q, lanes);
-    stage.update().reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q).unroll(domain[0]);
+    for (auto [update, domain] : llvm::enumerate(domains))
+      stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q).unroll(domain[0]);
   };
   if (softmax) {
     if (storeScore)

@@ -1,9 +1,13 @@
 //===- KeyRange.h - Which keys a mask can let through -----------*- C++ -*-===//
 //
-// From the text of a mask: bounds on the keys for which it can be true. Comparisons that are affine
-// in the key give a half-line, `and` intersects, `or` takes the hull, `not` is pushed to the
-// comparisons; anything else bounds nothing. The bounds are formulas over sizes, other index variables
-// and loaded data, so one rule covers causal masks, windows, lengths and document starts.
+// From the text of a mask: bounds on the keys for which it can be true, and on keys for which it certainly
+// is. Comparisons that are affine in the key give a half-line, `and` intersects, `or` takes the hull,
+// `not` is pushed to the comparisons; anything else bounds nothing. The bounds are formulas over sizes,
+// other index variables and loaded data, so one rule covers causal masks, windows, lengths and document
+// starts.
+//
+//   n <= m and n > m - w     possible: m - w + 1 <= n < m + 1     certain: the same
+//   n < valid or bias[n]     possible: all                        certain: n < valid
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,13 +38,21 @@ struct KeyBound {
   mlir::Value condition;
 };
 
-/// The mask is false outside lower ≤ key < upper. A null bound is none.
+/// lower ≤ key < upper. A null bound is none.
 struct KeyRange {
   std::shared_ptr<const KeyBound> lower, upper;
 };
 
-/// The range of keys outside which `condition` (an i1 of a region) is certainly false.
-KeyRange keyRange(mlir::Value condition, mlir::BlockArgument key);
+struct MaskRange {
+  KeyRange possible; ///< Outside, the mask is false.
+  KeyRange certain;  ///< Inside, the mask is true.
+};
+
+/// The ranges of the key for `condition`, an i1 of a region.
+MaskRange maskRange(mlir::Value condition, mlir::BlockArgument key);
+
+/// `bound` as text, with the names of the source: "min(m + 1, valid[b])".
+std::string describe(const KeyBound &bound);
 
 } // namespace attn
 
