@@ -60,7 +60,7 @@ TEST(Kernel, RunsAndTakesDefaults) {
 /// The one value that a kernel gives which copies a scalar parameter of this dtype, called with NULL for it.
 template <typename T> static T valueOfDefault(const std::string &dtype, const std::string &value) {
   Kernel kernel = compile(fmt::format("attention copied(x: i32[N], given: {0} = {1}) {{\n"
-                                      "  y[n]: {0} = given\n"
+                                      "  y[n: N]: {0} = given\n"
                                       "  return y\n}}\n",
                                       dtype, value));
   TestTensor x("i32", {1}), y(dtype, {1});
