@@ -115,10 +115,20 @@ std::string attn::describeType(const TensorInterface &tensor) {
   return tensor.shape.empty() ? text : text + "]";
 }
 
+/// The default of a scalar, to the last digit.
+static std::string describeDefault(const TensorInterface &tensor) {
+  if (tensor.code == kDLInt || tensor.code == kDLUInt) {
+    int unused = 64 - int(tensor.bits);
+    int64_t value = int64_t(tensor.defaultBits << unused); // at the top, so that the shift back extends its sign
+    return tensor.code == kDLInt ? fmt::to_string(value >> unused) : fmt::to_string(tensor.defaultBits);
+  }
+  return tensor.dtype == "f64" ? fmt::to_string(*tensor.defaultValue) : fmt::to_string(float(*tensor.defaultValue));
+}
+
 static std::string describeTensor(const TensorInterface &tensor, size_t width, bool output) {
   std::string text = fmt::format(" *   {:<{}}  {}", parameterName(tensor.name), width, describeType(tensor));
   if (tensor.defaultValue)
-    text += fmt::format(", or NULL for {:g}", *tensor.defaultValue);
+    text += fmt::format(", or NULL for {}", describeDefault(tensor));
   if (output)
     text += ", written";
   return text + "\n";

@@ -96,6 +96,13 @@ FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel) {
   ReturnOp outputs = kernel.getReturn();
   for (unsigned i = 0; i < outputs.getOutputs().size(); ++i)
     interface.outputs.push_back(describe(outputs.getOutputName(i), outputs.getOutputType(i)));
+  for (const KernelOp::Check &check : kernel.getChecks()) {
+    interface.checks.push_back(
+        {check.message.str(), sizeProgram(check.part, positions), sizeProgram(check.whole, positions)});
+    for (const SizeProgram *size : {&interface.checks.back().part, &interface.checks.back().whole})
+      if (failed(checkDepth(kernel, *size)))
+        return failure();
+  }
   for (const auto *tensors : {&interface.inputs, &interface.outputs})
     for (const TensorInterface &tensor : *tensors)
       for (const SizeProgram &size : tensor.shape)
@@ -122,6 +129,8 @@ NativeSignature::NativeSignature(KernelInterface described, int (*function)(void
     }
   for (const SizeInterface &size : interface.sizes)
     sizes.push_back({size.name.c_str(), size.tensor, size.dimension, view(size.solution)});
+  for (const CheckInterface &check : interface.checks)
+    checks.push_back({check.message.c_str(), view(check.part), view(check.whole)});
   signature = {interface.name.c_str(),
                int64_t(interface.inputs.size()),
                int64_t(interface.outputs.size()),
@@ -129,5 +138,7 @@ NativeSignature::NativeSignature(KernelInterface described, int (*function)(void
                tensors.data(),
                sizes.data(),
                interface.sizeOrder.data(),
+               int64_t(checks.size()),
+               checks.data(),
                function};
 }

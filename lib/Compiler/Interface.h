@@ -39,11 +39,18 @@ struct SizeInterface {
   SizeProgram solution;
 };
 
+/// The value of `part` must not exceed that of `whole`, or `message` is the error.
+struct CheckInterface {
+  std::string message;
+  SizeProgram part, whole;
+};
+
 struct KernelInterface {
   std::string name;
   std::vector<TensorInterface> inputs, outputs;
   std::vector<SizeInterface> sizes; ///< In an order in which each follows from those before it.
   std::vector<int64_t> sizeOrder;   ///< Position in `sizes` of each of KernelOp::getSizeNames().
+  std::vector<CheckInterface> checks;
 
   /// Fails with a diagnostic where a size follows from no input's shape.
   static mlir::FailureOr<KernelInterface> of(KernelOp kernel);
@@ -62,6 +69,7 @@ private:
   std::vector<std::vector<attn_expression>> shapes;
   std::vector<attn_tensor> tensors;
   std::vector<attn_size> sizes;
+  std::vector<attn_check> checks;
   attn_signature signature;
 };
 

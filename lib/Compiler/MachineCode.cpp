@@ -39,6 +39,9 @@ static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> targetMachine(const 
     return llvm::createStringError(error);
   llvm::TargetOptions options;
   options.FunctionSections = true;
+  // A thread's variables are found through descriptors, on x86 as on ARM. The older way calls __tls_get_addr, which is
+  // neither in libc nor in any other library that objects may need.
+  options.EnableTLSDESC = true;
   std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
       module.getTargetTriple(), "", "", options, llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
   if (!machine)
@@ -46,8 +49,8 @@ static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> targetMachine(const 
   return machine;
 }
 
-/// Lets a product and the sum it goes into be one fused multiply-add. Every other rule of IEEE arithmetic stays: Halide was
-/// asked for strict floats, so its instructions carry no other permission.
+/// Lets a product and the sum it goes into be one fused multiply-add. Every other rule of IEEE arithmetic stays: Halide
+/// was asked for strict floats, so its instructions carry no other permission.
 static void allowMultiplyAdd(llvm::Module &module) {
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::instructions(function))

@@ -24,7 +24,7 @@ ObjectBuilder::ObjectBuilder(bool runtime) : implementation(std::make_unique<Imp
 ObjectBuilder::~ObjectBuilder() = default;
 
 static llvm::Error link(llvm::Module &into, std::unique_ptr<llvm::Module> module) {
-  llvm::StringRef name = module->getName();
+  std::string name = module->getName().str(); // linking destroys the module
   if (llvm::Linker::linkModules(into, std::move(module)))
     return llvm::createStringError("LLVM cannot link " + name);
   return llvm::Error::success();

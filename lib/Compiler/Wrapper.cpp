@@ -18,7 +18,7 @@ public:
         pointer(llvm::PointerType::getUnqual(module.getContext())) {}
 
   llvm::Constant *build(const KernelInterface &interface, llvm::Function &argvFunction) {
-    std::vector<llvm::Constant *> tensors, sizes, order;
+    std::vector<llvm::Constant *> tensors, sizes, order, checks;
     for (const auto *list : {&interface.inputs, &interface.outputs})
       for (const TensorInterface &tensor : *list)
         tensors.push_back(describe(tensor));
@@ -27,8 +27,11 @@ public:
           record({text(size.name), integer(size.tensor), integer(size.dimension), expression(size.solution)}));
     for (int64_t position : interface.sizeOrder)
       order.push_back(integer(position));
+    for (const CheckInterface &check : interface.checks)
+      checks.push_back(record({text(check.message), expression(check.part), expression(check.whole)}));
     return global(record({text(interface.name), integer(interface.inputs.size()), integer(interface.outputs.size()),
-                          integer(sizes.size()), array(tensors), array(sizes), array(order), &argvFunction}));
+                          integer(sizes.size()), array(tensors), array(sizes), array(order), integer(checks.size()),
+                          array(checks), &argvFunction}));
   }
 
 private:

@@ -55,6 +55,17 @@ template <typename Write> static std::string throughFile(llvm::StringRef suffix,
   return text;
 }
 
+/// Where a Func is computed; nothing where it is inlined into its uses.
+static std::string printLevel(const Halide::Internal::Function &function) {
+  Halide::LoopLevel level = function.schedule().compute_level();
+  level.lock(); // an unlocked level cannot be printed
+  if (level.is_inlined())
+    return "";
+  if (level.is_root())
+    return "  computed once, before all loops\n";
+  return "  computed in each iteration of " + level.var().name() + " of " + level.func() + "\n";
+}
+
 /// Every Func of the pipeline as equations, producers first.
 static std::string printFuncs(const Halide::Pipeline &pipeline) {
   std::vector<Halide::Internal::Function> outputs;
@@ -77,9 +88,7 @@ static std::string printFuncs(const Halide::Pipeline &pipeline) {
     equation(function.definition(), " = ");
     for (const Halide::Internal::Definition &update : function.updates())
       equation(update, " <- ");
-    Halide::LoopLevel level = function.schedule().compute_level();
-    level.lock(); // an unlocked level cannot be printed
-    os << "  computed at " << level.to_string() << "\n\n";
+    os << printLevel(function) << '\n';
   }
   return os.str();
 }

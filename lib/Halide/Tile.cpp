@@ -323,7 +323,7 @@ Expr Tile::addPack(mlir::Value value, const Environment &environment) {
 
 Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   llvm::SmallVector<Expr> sizes;
-  for (SizeAttr size : llvm::reverse(llvm::SmallVector<SizeAttr>(reduce.getSizes().getAsRange<SizeAttr>())))
+  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
     sizes.push_back(extent(kernel, size));
   Product product;
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
@@ -369,7 +369,7 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   Environment inner;
   inner.indices = environment.indices;
   Halide::Region ranges;
-  for (SizeAttr size : llvm::reverse(llvm::SmallVector<SizeAttr>(reduce.getSizes().getAsRange<SizeAttr>())))
+  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
     ranges.push_back({0, extent(kernel, size)});
   RDom domain(ranges);
   for (mlir::Region &region : reduce->getRegions())

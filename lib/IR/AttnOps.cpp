@@ -67,7 +67,8 @@ static void nameArguments(Region &region, ArrayAttr names, OpAsmSetValueNameFn s
 /// The entry block of `region` has `count` arguments, all i64.
 static LogicalResult verifyIndexArguments(Operation *op, Region &region, size_t count) {
   if (region.getNumArguments() != count)
-    return op->emitOpError() << "needs " << count << " index arguments, but its region has " << region.getNumArguments();
+    return op->emitOpError() << "needs " << count << " index arguments, but its region has "
+                             << region.getNumArguments();
   for (BlockArgument argument : region.getArguments())
     if (!argument.getType().isSignlessInteger(64))
       return op->emitOpError() << "index argument " << argument.getArgNumber() << " must be i64, but is "
@@ -126,10 +127,43 @@ void KernelOp::print(OpAsmPrinter &printer) {
       printer << " = " << value;
   });
   printer << ')';
-  printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {getSymNameAttrName(), getParameterNamesAttrName(), getDefaultsAttrName()});
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                           {getSymNameAttrName(), getParameterNamesAttrName(), getDefaultsAttrName()});
   printer << ' ';
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+}
+
+static constexpr StringRef checksName = "attn.checks";
+
+/// K6, and K5 for the sizes of checks.
+static LogicalResult verifyChecks(KernelOp kernel, const llvm::DenseSet<StringAttr> &known) {
+  Attribute checks = kernel->getAttr(checksName);
+  if (!checks)
+    return success();
+  auto list = dyn_cast<ArrayAttr>(checks);
+  if (!list)
+    return kernel.emitOpError() << "attribute '" << checksName << "' must be a list, but is " << checks;
+  for (Attribute element : list) {
+    auto check = dyn_cast<DictionaryAttr>(element);
+    if (!check || check.size() != 3 || !check.getAs<StringAttr>("message") || !check.getAs<SizeAttr>("part") ||
+        !check.getAs<SizeAttr>("whole"))
+      return kernel.emitOpError() << "attribute '" << checksName
+                                  << "' must have elements {message = \"...\", part = #attn.size<...>, whole = "
+                                     "#attn.size<...>}, but has "
+                                  << element;
+  }
+  for (KernelOp::Check check : kernel.getChecks())
+    for (SizeAttr size : {check.part, check.whole}) {
+      StringAttr unknown;
+      size.forEachName([&](StringAttr name) {
+        if (!known.contains(name))
+          unknown = name;
+      });
+      if (unknown)
+        return kernel.emitOpError() << "uses the size " << unknown << " in '" << checksName
+                                    << "', which no parameter's shape gives";
+    }
+  return success();
 }
 
 LogicalResult KernelOp::verifyRegions() {
@@ -160,6 +194,8 @@ LogicalResult KernelOp::verifyRegions() {
   llvm::DenseSet<StringAttr> known;
   for (StringAttr size : getSizeNames())
     known.insert(size);
+  if (failed(verifyChecks(*this, known)))
+    return failure();
   WalkResult walk = getBody().walk([&](Operation *op) -> WalkResult {
     StringAttr unknown;
     auto check = [&](SizeAttr size) {
@@ -199,6 +235,15 @@ SmallVector<StringAttr> KernelOp::getSizeNames() {
           names.push_back(name);
       });
   return names;
+}
+
+SmallVector<KernelOp::Check> KernelOp::getChecks() {
+  SmallVector<Check> checks;
+  if (auto list = (*this)->getAttrOfType<ArrayAttr>(checksName))
+    for (auto check : list.getAsRange<DictionaryAttr>())
+      checks.push_back(
+          {check.getAs<StringAttr>("message"), check.getAs<SizeAttr>("part"), check.getAs<SizeAttr>("whole")});
+  return checks;
 }
 
 ParseResult ReturnOp::parse(OpAsmParser &parser, OperationState &result) {
@@ -275,8 +320,7 @@ static void buildPointwise(OpBuilder &builder, OperationState &state, StringRef 
     block.addArgument(builder.getI64Type(), state.location);
 }
 
-template <typename Op>
-static ParseResult parsePointwise(OpAsmParser &parser, OperationState &result) {
+template <typename Op> static ParseResult parsePointwise(OpAsmParser &parser, OperationState &result) {
   StringAttr name;
   IndexList list;
   Type element;
@@ -288,15 +332,14 @@ static ParseResult parsePointwise(OpAsmParser &parser, OperationState &result) {
   result.addAttribute(Op::getIndicesAttrName(result.name), parser.getBuilder().getArrayAttr(list.names));
   SmallVector<SizeAttr> shape(llvm::map_range(list.sizes, [](Attribute size) { return cast<SizeAttr>(size); }));
   auto type = AttnTensorType::getChecked([&] { return parser.emitError(parser.getNameLoc()); }, parser.getContext(),
-                                     ArrayRef(shape), element);
+                                         ArrayRef(shape), element);
   if (!type)
     return failure();
   result.addTypes(type);
   return success();
 }
 
-template <typename Op>
-static void printPointwise(Op op, OpAsmPrinter &printer) {
+template <typename Op> static void printPointwise(Op op, OpAsmPrinter &printer) {
   printer << ' ' << op.getNameAttr();
   printIndexList(printer, op.getBody().getArguments(), op.getResult().getType().getShape());
   printer << " : " << op.getResult().getType().getElementType();
@@ -305,8 +348,7 @@ static void printPointwise(Op op, OpAsmPrinter &printer) {
   printer.printRegion(op.getBody(), /*printEntryBlockArgs=*/false);
 }
 
-template <typename Op>
-static LogicalResult verifyPointwise(Op op) {
+template <typename Op> static LogicalResult verifyPointwise(Op op) {
   AttnTensorType type = op.getResult().getType();
   if (op.getIndices().size() != type.getRank())
     return op.emitOpError() << "has " << op.getIndices().size() << " index names for rank " << type.getRank();
@@ -316,10 +358,10 @@ static LogicalResult verifyPointwise(Op op) {
 }
 
 #define ATTN_POINTWISE_OP(Op)                                                                                          \
-  void Op::build(OpBuilder &builder, OperationState &state, StringRef name, ArrayAttr indices, AttnTensorType type) {     \
+  void Op::build(OpBuilder &builder, OperationState &state, StringRef name, ArrayAttr indices, AttnTensorType type) {  \
     buildPointwise<Op>(builder, state, name, indices, type);                                                           \
   }                                                                                                                    \
-  ParseResult Op::parse(OpAsmParser &parser, OperationState &result) { return parsePointwise<Op>(parser, result); }   \
+  ParseResult Op::parse(OpAsmParser &parser, OperationState &result) { return parsePointwise<Op>(parser, result); }    \
   void Op::print(OpAsmPrinter &printer) { printPointwise(*this, printer); }                                            \
   void Op::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn setName) {                                     \
     nameArguments(region, getIndices(), setName);                                                                      \
@@ -466,8 +508,8 @@ ParseResult WeightedSumOp::parse(OpAsmParser &parser, OperationState &result) {
   result.addAttribute(getKeySizeAttrName(result.name), key.sizes.front());
   result.addAttribute(getQueryAttrName(result.name), builder.getI64IntegerAttr(query));
   SmallVector<SizeAttr> shape(llvm::map_range(list.sizes, [](Attribute size) { return cast<SizeAttr>(size); }));
-  auto type =
-      AttnTensorType::getChecked([&] { return parser.emitError(location); }, parser.getContext(), ArrayRef(shape), element);
+  auto type = AttnTensorType::getChecked([&] { return parser.emitError(location); }, parser.getContext(),
+                                         ArrayRef(shape), element);
   if (!type)
     return failure();
   result.addTypes(type);
@@ -481,9 +523,9 @@ void WeightedSumOp::print(OpAsmPrinter &printer) {
   printer << " over ";
   printIndexList(printer, getBody().getArguments().take_back(), getKeySize());
   printer << " query " << static_cast<int64_t>(getQuery()) << " : " << type.getElementType();
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {getNameAttrName(), getIndicesAttrName(),
-                                                                 getKeyAttrName(), getKeySizeAttrName(),
-                                                                 getQueryAttrName()});
+  printer.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(),
+      {getNameAttrName(), getIndicesAttrName(), getKeyAttrName(), getKeySizeAttrName(), getQueryAttrName()});
   printer << ' ';
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
   printOptionalWhere(printer, getWhere());
@@ -650,9 +692,8 @@ void ReduceOp::print(OpAsmPrinter &printer) {
   if (getSink())
     printer << " sink " << getSink();
   printer << " : " << getType();
-  printer.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(),
-      {getKindAttrName(), getIndicesAttrName(), getSizesAttrName(), getOperandSegmentSizesAttrName()});
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {getKindAttrName(), getIndicesAttrName(),
+                                                                 getSizesAttrName(), getOperandSegmentSizesAttrName()});
   printer << ' ';
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
   printOptionalWhere(printer, getWhere());

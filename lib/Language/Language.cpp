@@ -47,7 +47,7 @@ static void checkKernelNames(const File &file, Diagnostics &diagnostics) {
 }
 
 static std::string quotedList(llvm::ArrayRef<std::string> names) {
-  return names.empty() ? "none" : "`" + llvm::join(names, "`, `") + "`";
+  return names.empty() ? "none" : formatv("`{0}`", llvm::join(names, "`, `")).str();
 }
 
 /// The kernels that are wanted. Options that fit none of them are errors.

@@ -2,7 +2,7 @@
 //
 // First every dimension that is a name alone gives that name its value. Then dimensions that are expressions with one
 // unknown name, occurring once, are solved for it (H * D = 768 with H = 12 gives D = 64) until nothing new is found.
-// At last every dimension is computed and compared.
+// At last every dimension is computed and compared, and so are the kernel's checks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -48,6 +48,7 @@ public:
   void bindNames();
   Error solveExpressions();
   Error checkDimensions();
+  Error checkParts();
   llvm::StringMap<int64_t> take() { return std::move(values); }
 
 private:
@@ -203,6 +204,20 @@ Error SizeBinder::checkDimensions() {
   });
 }
 
+/// The kernel's own conditions: ranges that must lie within a dimension.
+Error SizeBinder::checkParts() {
+  for (const KernelOp::Check &check : kernel.getChecks()) {
+    std::optional<int64_t> part = check.part.evaluate(values), whole = check.whole.evaluate(values);
+    if (!part || !whole)
+      return fail(
+          llvm::formatv("{0}: {1}: the sizes cannot be computed", kernel.getSymName(), check.message.getValue()));
+    if (*part > *whole)
+      return fail(llvm::formatv("{0}: {1}: the dimension is {2}, but must be at least {3}", kernel.getSymName(),
+                                check.message.getValue(), *whole, *part));
+  }
+  return Error::success();
+}
+
 } // namespace
 
 Expected<llvm::StringMap<int64_t>> attn::bindSizes(KernelOp kernel, llvm::ArrayRef<std::vector<int64_t>> shapes) {
@@ -213,6 +228,8 @@ Expected<llvm::StringMap<int64_t>> attn::bindSizes(KernelOp kernel, llvm::ArrayR
   if (Error failed = binder.solveExpressions())
     return std::move(failed);
   if (Error failed = binder.checkDimensions())
+    return std::move(failed);
+  if (Error failed = binder.checkParts())
     return std::move(failed);
   return binder.take();
 }

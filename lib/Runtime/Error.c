@@ -2,16 +2,18 @@
 
 #include "Internal.h"
 
-static __thread char message[1024];
+/* Not static: what is local to a shared library is found through __tls_get_addr, which no library but the dynamic
+ * linker has; what is not is found through a descriptor (MachineCode.cpp). */
+__thread char attn_error_message[1024];
 
-const char *attn_last_error(void) { return message; }
+const char *attn_last_error(void) { return attn_error_message; }
 
-void attn_clear_error(void) { message[0] = 0; }
+void attn_clear_error(void) { attn_error_message[0] = 0; }
 
 int attn_fail(int code, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(message, sizeof message, format, arguments);
+  vsnprintf(attn_error_message, sizeof attn_error_message, format, arguments);
   va_end(arguments);
   return code;
 }

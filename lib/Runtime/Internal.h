@@ -37,6 +37,9 @@ int attn_solve_sizes(const attn_signature *signature, const DLTensor *const *ten
 int attn_check_shape(const attn_signature *signature, int64_t index, const DLTensor *const *tensors,
                      const int64_t *sizes);
 
+/* Compares what the signature's checks compare. */
+int attn_check_sizes(const attn_signature *signature, const int64_t *sizes);
+
 /* Checks one tensor by itself: null, rank, device, dtype, extents, data, alignment. */
 int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor);
 /* Checks that outputs share no memory with another tensor or with themselves. */

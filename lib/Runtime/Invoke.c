@@ -174,6 +174,8 @@ static int invoke(const attn_signature *signature, const DLTensor *const *tensor
   if (!error)
     error = check_shapes(signature, tensors, count, call->sizes);
   if (!error)
+    error = attn_check_sizes(signature, call->sizes);
+  if (!error)
     error = attn_check_overlap(signature, tensors);
   if (error || !signature->function || all_outputs_empty(signature, tensors))
     return error;
@@ -244,6 +246,8 @@ int attn_output_shapes(const attn_signature *signature, const DLTensor *const *i
     error = attn_solve_sizes(signature, inputs, sizes);
   if (!error)
     error = check_shapes(signature, inputs, signature->input_count, sizes);
+  if (!error)
+    error = attn_check_sizes(signature, sizes);
   for (int64_t i = signature->input_count; !error && i < tensor_count(signature); ++i) {
     const attn_tensor *output = &signature->tensors[i];
     for (int64_t j = 0; !error && j < output->rank; ++j) {

@@ -139,3 +139,16 @@ int attn_check_shape(const attn_signature *signature, int64_t index, const DLTen
   }
   return 0;
 }
+
+int attn_check_sizes(const attn_signature *signature, const int64_t *sizes) {
+  for (int64_t i = 0; i < signature->check_count; ++i) {
+    const attn_check *check = &signature->checks[i];
+    int64_t part = 0, whole = 0;
+    if (attn_evaluate(&check->part, sizes, 0, &part) || attn_evaluate(&check->whole, sizes, 0, &whole))
+      return attn_fail(ATTN_ERROR_SIZE, "%s: %s: the sizes cannot be computed", signature->name, check->message);
+    if (part > whole)
+      return attn_fail(ATTN_ERROR_SHAPE, "%s: %s: the dimension is %lld, but must be at least %lld", signature->name,
+                       check->message, (long long)whole, (long long)part);
+  }
+  return 0;
+}

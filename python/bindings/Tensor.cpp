@@ -34,7 +34,7 @@ std::string nameOf(DLDataType type) {
     if (type.code == named.type.code && type.bits == named.type.bits && type.lanes == 1)
       return named.name;
   const char *kind = type.code == kDLInt ? "i" : type.code == kDLUInt ? "u" : type.code == kDLFloat ? "f" : "dtype";
-  return type.code == 5 ? "c" + std::to_string(type.bits) : kind + std::to_string(type.bits);
+  return std::string(type.code == 5 ? "c" : kind) + std::to_string(type.bits);
 }
 
 template <typename T> uint64_t bitsOf(T value) {

@@ -51,6 +51,42 @@ attn.kernel @k(%x: !attn.tensor<[N], f32> = 1.0 : f32) {
 
 // -----
 
+// K5
+// expected-error @+1 {{uses the size "K" in 'attn.checks', which no parameter's shape gives}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.checks = [{message = "m", part = #attn.size<K>, whole = #attn.size<N>}]} {
+  %z = attn.tensor "z"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %z : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
+// K6
+// expected-error @+1 {{attribute 'attn.checks' must be a list, but is 3 : i64}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.checks = 3} {
+  %z = attn.tensor "z"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %z : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
+// K6
+// expected-error @+1 {{must have elements {message = "...", part = #attn.size<...>, whole = #attn.size<...>}, but has {message = "m", part = 4 : i64, whole = #attn.size<N>}}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.checks = [{message = "m", part = 4, whole = #attn.size<N>}]} {
+  %z = attn.tensor "z"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %z : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
 // K3
 // expected-error @+1 {{default of 'x' must be 'f32', but is 'i32'}}
 attn.kernel @k(%x: !attn.tensor<[], f32> = 1 : i32) {

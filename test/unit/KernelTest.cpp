@@ -4,6 +4,7 @@
 #include "attn/Compiler/Compiler.h"
 #include "attn/Runtime/Runtime.h"
 
+#include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,6 +55,50 @@ TEST(Kernel, RunsAndTakesDefaults) {
   kernel.run({&x.tensor, nullptr}, {&y.tensor});
   EXPECT_EQ(y.data<float>()[5], 12);
   EXPECT_THAT(kernel.outputShapes({&x.tensor, nullptr}), ElementsAre(ElementsAre(2, 3)));
+}
+
+/// The one value that a kernel gives which copies a scalar parameter of this dtype, called with NULL for it.
+template <typename T> static T valueOfDefault(const std::string &dtype, const std::string &value) {
+  Kernel kernel = compile(fmt::format("attention copied(x: i32[N], given: {0} = {1}) {{\n"
+                                      "  y[n: N]: {0} = given\n"
+                                      "  return y\n}}\n",
+                                      dtype, value));
+  TestTensor x("i32", {1}), y(dtype, {1});
+  kernel.run({&x.tensor, nullptr}, {&y.tensor});
+  return *y.data<T>();
+}
+
+TEST(Kernel, DefaultsAreExact) {
+  EXPECT_EQ(valueOfDefault<int64_t>("i64", "9007199254740993"), 9007199254740993) << "no double has this value";
+  EXPECT_EQ(valueOfDefault<int64_t>("i64", "-9223372036854775807"), -INT64_MAX);
+  EXPECT_EQ(valueOfDefault<int32_t>("i32", "-5"), -5);
+  EXPECT_EQ(valueOfDefault<int8_t>("i8", "-128"), -128);
+  EXPECT_EQ(valueOfDefault<uint8_t>("u8", "255"), 255);
+  EXPECT_EQ(valueOfDefault<bool>("bool", "true"), true);
+  EXPECT_EQ(valueOfDefault<float>("f32", "-inf"), -INFINITY);
+  EXPECT_EQ(valueOfDefault<double>("f64", "0.1"), 0.1);
+}
+
+TEST(Kernel, ChecksRangesWhenItIsCalled) {
+  Kernel kernel = compile("attention part(x: f32[N], w: f32[K]) {\n"
+                          "  y[j: K] = x[j] + w[j]\n"
+                          "  return y\n}\n");
+  TestTensor x("f32", {2}), w("f32", {3}), y("f32", {3});
+  y.fillPattern();
+  auto expectRejected = [](auto call) {
+    try {
+      call();
+      FAIL() << "accepted";
+    } catch (const RunError &error) {
+      EXPECT_EQ(error.code, ATTN_ERROR_SHAPE);
+      EXPECT_STREQ(error.what(), "part: index `j` ranges over K and leaves dimension 1 of `x`, which is N: the "
+                                 "dimension is 2, but must be at least 3");
+    }
+  };
+  expectRejected([&] { kernel.run({&x.tensor, &w.tensor}, {&y.tensor}); });
+  expectRejected([&] { kernel.reference({&x.tensor, &w.tensor}, {&y.tensor}); });
+  expectRejected([&] { kernel.outputShapes({&x.tensor, &w.tensor}); });
+  EXPECT_TRUE(y.hasPattern());
 }
 
 TEST(Kernel, TakesAnyStrides) {
@@ -189,6 +234,42 @@ TEST(Threads, EightCompileAtOnce) {
                 int number = call % 4 == 0 ? 100 : 200 + thread * 4 + call % 4;
                 right &= addsRight(compile(adding(number)), number, float(call));
               }
+              return right;
+            }),
+            0);
+}
+
+/// A masked attention of its own for each `number`, which its result is multiplied by.
+static std::string attending(int number) {
+  return fmt::format("attention mean{0}(q: f32[M, D], k: f32[N, D], v: f32[N, E], valid: i32[M]) {{\n"
+                     "  weight[m, n] = softmax[n]({0}.0 * sum[d](q[m, d] * k[n, d]) where n < valid[m])\n"
+                     "  out[m, e]    = {0}.0 * sum[n](weight[m, n] * v[n, e])\n"
+                     "  return out\n}}\n",
+                     number);
+}
+
+/// All keys are equal, so the output is the mean of the first `valid` values, which are 0, 1, 2, …
+static bool attendsRight(const Kernel &kernel, int number, int keys, int valid) {
+  TestTensor q("f32", {1, 4}), k("f32", {keys, 4}), v("f32", {keys, 3}), length("i32", {1}), out("f32", {1, 3});
+  q.fill<float>({1, 2, 3, 4});
+  k.fill(std::vector<float>(keys * 4, 0.5f));
+  for (int i = 0; i < keys * 3; ++i)
+    v.data<float>()[i] = float(i / 3);
+  length.fill<int32_t>({valid});
+  kernel.run({&q.tensor, &k.tensor, &v.tensor, &length.tensor}, {&out.tensor});
+  float expected = float(number) * float(valid - 1) / 2;
+  for (int e = 0; e < 3; ++e)
+    if (!(std::abs(out.data<float>()[e] - expected) <= 1e-5f * (1 + expected)))
+      return false;
+  return true;
+}
+
+TEST(Threads, EightCompileDifferentAttentionsAtOnce) {
+  EXPECT_EQ(inEightThreads([&](int thread) {
+              int number = thread + 1;
+              bool right = true;
+              for (int call = 0; call < 1000; ++call)
+                right &= attendsRight(compile(attending(number)), number, 40 + thread, 1 + call % 40);
               return right;
             }),
             0);

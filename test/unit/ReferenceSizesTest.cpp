@@ -58,6 +58,22 @@ TEST_F(Sizes, Mismatch) {
   EXPECT_EQ(error({"[M]"}, {{-1}}), "a: dimension 0 (M) is -1, but must be at least 0");
 }
 
+TEST_F(Sizes, Checks) {
+  auto bound = [&](int64_t n, int64_t k) {
+    auto sizes = attn::bindSizes(
+        parse("attn.kernel @part(%x: !attn.tensor<[N], f32>, %w: !attn.tensor<[K], f32>) attributes {attn.checks = "
+              "[{message = \"index `k` leaves x\", part = #attn.size<K + 1>, whole = #attn.size<N>}, "
+              "{message = \"no number\", part = #attn.size<K * K>, whole = #attn.size<N>}]} "
+              "{ %y = attn.tensor \"y\"() : f32 { %one = arith.constant 1.0 : f32 attn.yield %one : f32 } "
+              "attn.return %y : !attn.tensor<[], f32> as f32 }"),
+        {{n}, {k}});
+    return sizes ? "no error" : llvm::toString(sizes.takeError());
+  };
+  EXPECT_EQ(bound(5, 5), "part: index `k` leaves x: the dimension is 5, but must be at least 6");
+  EXPECT_EQ(bound(int64_t(1) << 41, int64_t(1) << 40), "part: no number: the sizes cannot be computed");
+  EXPECT_EQ(bound(2, 1), "no error");
+}
+
 TEST_F(Sizes, Unsolvable) {
   EXPECT_EQ(error({"[12 * D]"}, {{100}}), "a: dimension 0 (12 * D) is 100, but must be a multiple of 12");
   EXPECT_EQ(error({"[H]", "[H * D]"}, {{3}, {100}}),

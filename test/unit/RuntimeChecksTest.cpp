@@ -192,6 +192,41 @@ TEST_F(RuntimeChecks, RejectsSizesThatDisagree) {
     expectRejected(wrong);
 }
 
+static const char *const partText = R"(
+attn.kernel @part(%x: !attn.tensor<[N], f32>, %w: !attn.tensor<[K], f32>) attributes {attn.checks = [
+    {message = "index `k` leaves x", part = #attn.size<K + 1>, whole = #attn.size<N>},
+    {message = "subscript 3 is outside x", part = #attn.size<4>, whole = #attn.size<N>},
+    {message = "no number", part = #attn.size<K * N * N * N>, whole = #attn.size<N>}]} {
+  %y = attn.tensor "y"(%k: K) : f32 {
+    %0 = attn.read %x[%k] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %y : !attn.tensor<[K], f32> as f32
+})";
+
+TEST(SizeChecks, PartsMustLieWithinTheirDimension) {
+  std::unique_ptr<NativeSignature> signature = signatureOf(partText, countRun);
+  ASSERT_NE(signature, nullptr);
+  runs = 0;
+  auto call = [&](int64_t n, int64_t k) {
+    TestTensor x("f32", {1}), w("f32", {1}), y("f32", {1});
+    x.shape = {n};
+    w.shape = y.shape = {k};
+    y.fillPattern();
+    const DLTensor *tensors[] = {&x.tensor, &w.tensor, &y.tensor};
+    int64_t shape = -1;
+    int code = attn_invoke(&signature->get(), tensors);
+    EXPECT_TRUE(y.hasPattern());
+    EXPECT_EQ(attn_output_shapes(&signature->get(), tensors, &shape), code);
+    return code ? fmt::format("{}: {}", code, attn_last_error()) : "accepted";
+  };
+  EXPECT_EQ(call(5, 5), "7: part: index `k` leaves x: the dimension is 5, but must be at least 6");
+  EXPECT_EQ(call(3, 2), "7: part: subscript 3 is outside x: the dimension is 3, but must be at least 4");
+  EXPECT_EQ(call(int64_t(1) << 30, 1000), "6: part: no number: the sizes cannot be computed");
+  EXPECT_EQ(runs, 0);
+  EXPECT_EQ(call(4, 0), "accepted");
+}
+
 TEST_F(RuntimeChecks, RejectsWhatNoMemoryHolds) {
   int64_t large = int64_t(1) << 30;
   for (const WrongCall &wrong : std::vector<WrongCall>{

@@ -43,6 +43,8 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     - K3. Only scalars have defaults, of the parameter's element type.
     - K4. The block ends in `attn.return`.
     - K5. Every size name in the kernel occurs in some parameter's shape.
+    - K6. `attn.checks`, where it is given, is a list of `{message, part, whole}`: a string and two sizes. A call is
+      an error, with that message, unless `part` is at most `whole`.
   }];
   let arguments = (ins
     SymbolNameAttr:$sym_name,
@@ -66,6 +68,13 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     ReturnOp getReturn();
     /// The size names of the parameters' shapes, in order of first occurrence.
     ::llvm::SmallVector<::mlir::StringAttr> getSizeNames();
+    /// What a call's sizes must satisfy beyond the shapes: `part` is at most `whole`, or `message` is the error.
+    struct Check {
+      ::mlir::StringAttr message;
+      SizeAttr part, whole;
+    };
+    /// The attribute `attn.checks`.
+    ::llvm::SmallVector<Check> getChecks();
   }];
 }
 

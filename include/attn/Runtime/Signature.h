@@ -51,6 +51,13 @@ typedef struct {
   attn_expression solution;
 } attn_size;
 
+/* What must hold of the sizes beyond the shapes: part <= whole. */
+typedef struct {
+  const char *message; /* the error where it does not */
+  attn_expression part;
+  attn_expression whole;
+} attn_check;
+
 typedef struct {
   const char *name;
   int64_t code; /* DLDataTypeCode */
@@ -69,7 +76,9 @@ typedef struct {
   const attn_tensor *tensors; /* inputs, then outputs */
   const attn_size *sizes;     /* in the order in which they can be solved */
   const int64_t *size_order;  /* which of `sizes` the kernel's n-th size argument is */
-  int (*function)(void **);   /* Halide's FUNCTION_argv; NULL where a call is only to be checked */
+  int64_t check_count;
+  const attn_check *checks;
+  int (*function)(void **); /* Halide's FUNCTION_argv; NULL where a call is only to be checked */
 } attn_signature;
 
 /* Checks the tensors and runs the kernel on them. Returns a code of attn/Runtime/Runtime.h. */
