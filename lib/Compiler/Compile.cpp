@@ -25,11 +25,7 @@ static llvm::Expected<ArgvFunction> compileForThisProcess(const HalideKernel &ke
   llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), /*runtime=*/false);
   if (!bitcode)
     return bitcode.takeError();
-  llvm::LLVMContext context;
-  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(*bitcode, context);
-  if (!module)
-    return module.takeError();
-  llvm::Expected<std::string> object = emitMachineCode(**module, MachineCodeKind::Object);
+  llvm::Expected<std::string> object = emitMachineCode(*bitcode, MachineCodeKind::Object);
   if (!object)
     return object.takeError();
   return loadKernel(*object, halideArgvFunction(interface));

@@ -82,3 +82,11 @@ llvm::Expected<std::string> attn::emitMachineCode(llvm::Module &module, MachineC
   passes.run(module);
   return code.str().str();
 }
+
+llvm::Expected<std::string> attn::emitMachineCode(llvm::StringRef bitcode, MachineCodeKind kind) {
+  llvm::LLVMContext context;
+  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, context);
+  if (!module)
+    return module.takeError();
+  return emitMachineCode(**module, kind);
+}

@@ -25,6 +25,9 @@ llvm::Expected<std::unique_ptr<llvm::Module>> readBitcode(llvm::StringRef bitcod
 /// Compiles `module` for its triple, and each function for its own target-cpu and target-features.
 llvm::Expected<std::string> emitMachineCode(llvm::Module &module, MachineCodeKind kind);
 
+/// The same for a module in bitcode.
+llvm::Expected<std::string> emitMachineCode(llvm::StringRef bitcode, MachineCodeKind kind);
+
 } // namespace attn
 
 #endif // ATTN_LIB_COMPILER_MACHINECODE_H

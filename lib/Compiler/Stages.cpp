@@ -39,12 +39,12 @@ static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const Ke
   llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), /*runtime=*/false);
   if (!bitcode)
     return bitcode.takeError();
+  if (assembly)
+    return emitMachineCode(*bitcode, MachineCodeKind::Assembly);
   llvm::LLVMContext context;
   llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(*bitcode, context);
   if (!module)
     return module.takeError();
-  if (assembly)
-    return emitMachineCode(**module, MachineCodeKind::Assembly);
   std::string text;
   llvm::raw_string_ostream os(text);
   (*module)->print(os, nullptr);

@@ -15,11 +15,7 @@ static llvm::Error write(llvm::StringRef path) {
   llvm::Expected<std::string> bitcode = halideRuntimeBitcode("host");
   if (!bitcode)
     return bitcode.takeError();
-  llvm::LLVMContext context;
-  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(*bitcode, context);
-  if (!module)
-    return module.takeError();
-  llvm::Expected<std::string> object = emitMachineCode(**module, MachineCodeKind::Object);
+  llvm::Expected<std::string> object = emitMachineCode(*bitcode, MachineCodeKind::Object);
   if (!object)
     return object.takeError();
   return llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {

@@ -22,6 +22,8 @@ constexpr NamedType namedTypes[] = {
     {"i8", {kDLInt, 8, 1}},       {"u8", {kDLUInt, 8, 1}},    {"bool", {kDLBool, 8, 1}},
 };
 
+constexpr uint8_t complexCode = 5; // DLPack's; no kernel has such tensors
+
 std::optional<DLDataType> typeNamed(const std::string &name) {
   for (const NamedType &named : namedTypes)
     if (name == named.name)
@@ -33,8 +35,16 @@ std::string nameOf(DLDataType type) {
   for (const NamedType &named : namedTypes)
     if (type.code == named.type.code && type.bits == named.type.bits && type.lanes == 1)
       return named.name;
-  const char *kind = type.code == kDLInt ? "i" : type.code == kDLUInt ? "u" : type.code == kDLFloat ? "f" : "dtype";
-  return std::string(type.code == 5 ? "c" : kind) + std::to_string(type.bits);
+  std::string kind = "dtype";
+  if (type.code == kDLInt)
+    kind = "i";
+  else if (type.code == kDLUInt)
+    kind = "u";
+  else if (type.code == kDLFloat)
+    kind = "f";
+  else if (type.code == complexCode)
+    kind = "c";
+  return kind + std::to_string(type.bits);
 }
 
 template <typename T> uint64_t bitsOf(T value) {
