@@ -55,11 +55,13 @@ def test_dot_product_attention(examples, generator):
     np.testing.assert_allclose(weight[0, 0], [0.5] * 2 + [0] * 8, rtol=1e-6)
 
 
-def test_additive_attention(examples, generator):
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_additive_attention(examples, generator, with_bias):
     kernel = attn.compile(examples / "additive.attn")
     queries = generator.standard_normal((2, 1, 20), np.float32)
     wq, wk = generator.standard_normal((8, 20), np.float32), generator.standard_normal((8, 2), np.float32)
-    bias, wv = np.zeros(8, np.float32), generator.standard_normal(8, np.float32)
+    bias = generator.standard_normal(8, np.float32) * with_bias
+    wv = generator.standard_normal(8, np.float32)
     valid = np.array([[2], [6]], np.int32)
     out, weight, energy = kernel(queries, KEYS, VALUES, wq, wk, bias, wv, valid)
     np.testing.assert_allclose(out, MEANS, rtol=1e-6)
@@ -74,6 +76,40 @@ def test_bilinear_attention_of_different_widths(examples, generator):
     )
 
 
+def test_bilinear_attention_with_a_bias(generator):
+    """Luong's "general" score as a linear layer over the encoder: dec · (W enc + b), against plain loops."""
+    kernel = attn.compile("""
+        attention general(dec: f32[B, Q], enc: f32[B, N, K], w: f32[Q, K], bias: f32[Q]) {
+          mapped[b, n, i] = sum[j](w[i, j] * enc[b, n, j]) + bias[i]
+          score[b, n]     = sum[i](dec[b, i] * mapped[b, n, i])
+          weight[b, n]    = softmax[n](score[b, n])
+          out[b, j]       = sum[n](weight[b, n] * enc[b, n, j])
+          return out, weight, score
+        }""")
+    dec, enc, w, bias = (generator.standard_normal(s, np.float32) for s in ((2, 5), (2, 7, 4), (5, 4), (5,)))
+    score = np.zeros((2, 7))
+    for b, n in np.ndindex(2, 7):
+        for i in range(5):
+            score[b, n] += float(dec[b, i]) * (sum(float(w[i, j]) * float(enc[b, n, j]) for j in range(4)) + float(bias[i]))
+    weight = formulas.softmax(score)
+    expected = np.einsum("bn,bnj->bj", weight, enc.astype(np.float64)), weight, score
+    for found, wanted in zip(kernel(dec, enc, w, bias), expected):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
+
+
+def test_gaussian_attention_with_a_width(examples, generator):
+    """Against plain loops: a narrow Gaussian gives the value of the nearest key, a wide one the mean of all."""
+    q, k, v = (generator.standard_normal(s, np.float32) for s in ((1, 3, 5), (1, 7, 5), (1, 7, 6)))
+    kernel = attn.compile(examples / "gaussian.attn")
+    distance = np.array([[sum((float(a) - float(b)) ** 2 for a, b in zip(x, y)) for y in k[0]] for x in q[0]])
+    for width in (0.5, 1.0, 3.0):
+        weight = np.exp(-distance / (2 * width**2))
+        expected = weight / weight.sum(-1, keepdims=True) @ v[0]
+        np.testing.assert_allclose(kernel(q, k, v, width)[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(kernel(q, k, v, 0.01)[0], v[0, distance.argmin(-1)], rtol=1e-5)
+    np.testing.assert_allclose(kernel(q, k, v, 1e4)[0], v[0].mean(0, keepdims=True).repeat(3, 0), rtol=1e-4, atol=1e-6)
+
+
 def test_gaussian_attention_is_a_dot_product_less_half_the_keys_norm(examples, generator):
     q, k, v = (generator.standard_normal(s, np.float32) for s in ((2, 3, 5), (2, 7, 5), (2, 7, 6)))
     score = q.astype(np.float64) @ k.swapaxes(1, 2) - 0.5 * (k.astype(np.float64) ** 2).sum(-1)[:, None]
@@ -81,20 +117,38 @@ def test_gaussian_attention_is_a_dot_product_less_half_the_keys_norm(examples, g
     np.testing.assert_allclose(out, formulas.softmax(score) @ v, rtol=1e-4, atol=1e-5)
 
 
+WORDS = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)
+WORD_WEIGHTS = [
+    np.array([[2, 0, 2], [2, 0, 0], [2, 1, 2]], np.float32),  # W_Q
+    np.array([[2, 2, 2], [0, 2, 1], [0, 1, 1]], np.float32),  # W_K
+    np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]], np.float32),  # W_V
+]
+WORD_CONTEXTS = [
+    [0.98522025, 1.74174051, 0.75652026],
+    [0.90965265, 1.40965265, 0.5],
+    [0.99851226, 1.75849334, 0.75998108],
+    [0.99560386, 1.90407309, 0.90846923],
+]
+
+
 def test_four_words_step_by_step(examples):
-    words = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)
-    wq, wk = [[2, 0, 2], [2, 0, 0], [2, 1, 2]], [[2, 2, 2], [0, 2, 1], [0, 1, 1]]
-    wv = [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
-    q, k, v = ((words @ np.array(w, np.float32))[None] for w in (wq, wk, wv))
+    q, k, v = ((WORDS @ weight)[None] for weight in WORD_WEIGHTS)
     out, weight = attn.compile(examples / "scaled_dot.attn")(q, k, v, np.array([4], np.int32))
-    expected = [
-        [0.98522025, 1.74174051, 0.75652026],
-        [0.90965265, 1.40965265, 0.5],
-        [0.99851226, 1.75849334, 0.75998108],
-        [0.99560386, 1.90407309, 0.90846923],
-    ]
-    np.testing.assert_allclose(out[0], expected, atol=1e-6)
+    np.testing.assert_allclose(out[0], WORD_CONTEXTS, atol=1e-6)
     np.testing.assert_allclose(weight.sum(-1), 1, rtol=1e-6)
+
+
+def test_four_words_in_one_kernel():
+    kernel = attn.compile("""
+        attention words(x: f32[N, J], wq: f32[J, D], wk: f32[J, D], wv: f32[J, E]) {
+          q[m, d]      = sum[j](x[m, j] * wq[j, d])
+          k[n, d]      = sum[j](x[n, j] * wk[j, d])
+          v[n, e]      = sum[j](x[n, j] * wv[j, e])
+          weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]) / sqrt(D))
+          out[m, e]    = sum[n](weight[m, n] * v[n, e])
+          return out
+        }""")
+    np.testing.assert_allclose(kernel(WORDS, *WORD_WEIGHTS), WORD_CONTEXTS, atol=1e-6)
 
 
 def test_bahdanau_context_from_given_weights(examples):
@@ -135,21 +189,10 @@ def test_local_attention_around_a_centre(generator):
 
 
 @pytest.mark.parametrize("keep", ["all", "some"])
-def test_multi_head_self_attention(generator, keep):
+def test_multi_head_self_attention(examples, keep):
     """Batch 1, 14 tokens, width 768, 12 heads of 64, against PyTorch's MultiheadAttention with the same parameters."""
     torch = pytest.importorskip("torch")
-    kernel = attn.compile("""
-        attention mha[H = 12](x: f32[B, N, J], wq: f32[H * D, J], wk: f32[H * D, J], wv: f32[H * D, J], wo: f32[O, H * D],
-                              bq: f32[H * D], bk: f32[H * D], bv: f32[H * D], bo: f32[O],
-                              keep: bool[B, N], head_mask: f32[H]) {
-          q[b, h: H, m, d: D] = (sum[j](x[b, m, j] * wq[h * D + d, j]) + bq[h * D + d]) / sqrt(D)
-          k[b, h: H, n, d: D] = sum[j](x[b, n, j] * wk[h * D + d, j]) + bk[h * D + d]
-          v[b, h: H, n, d: D] = sum[j](x[b, n, j] * wv[h * D + d, j]) + bv[h * D + d]
-          weight[b, h, m, n]  = softmax[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) where keep[b, n])
-          context[b, h, m, d] = sum[n](weight[b, h, m, n] * head_mask[h] * v[b, h, n, d])
-          y[b, m, o]          = sum[h, d](wo[o, h * D + d] * context[b, h, m, d]) + bo[o]
-          return y, weight
-        }""")
+    kernel = attn.compile(examples / "mha.attn")
     torch.manual_seed(3)
     layer = torch.nn.MultiheadAttention(768, 12, batch_first=True).eval()
     kept = torch.ones(1, 14, dtype=torch.bool)
@@ -160,10 +203,53 @@ def test_multi_head_self_attention(generator, keep):
         layer.in_proj_bias.normal_(0, 0.1)
         layer.out_proj.bias.normal_(0, 0.1)
         expected, expected_weight = layer(x, x, x, key_padding_mask=~kept, average_attn_weights=False)
-        wq, wk, wv = layer.in_proj_weight.chunk(3)
-        bq, bk, bv = layer.in_proj_bias.chunk(3)
-        y, weight = kernel(
-            x, wq, wk, wv, layer.out_proj.weight, bq, bk, bv, layer.out_proj.bias, kept, torch.ones(12)
-        )
+        parameters = *layer.in_proj_weight.chunk(3), layer.out_proj.weight, *layer.in_proj_bias.chunk(3), layer.out_proj.bias
+        y, weight = kernel(x, *parameters, kept, torch.ones(12))
+        without, _ = kernel(x, *parameters, kept, torch.zeros(12))
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(weight, expected_weight, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(without, layer.out_proj.bias.detach().expand(1, 14, 768))  # all heads masked
+
+
+def test_sequence_to_sequence_decoder(examples):
+    """Batch 4, 7 steps, 16 hidden units, 2 layers: the query is the decoder's last state, keys and values are the encoder's outputs.
+
+    Beside the same model with its attention in plain PyTorch.
+    """
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(5)
+    batch, steps, hidden, vocabulary, embedded = 4, 7, 16, 10, 8
+    embed = torch.nn.Embedding(vocabulary, embedded)
+    encoder = torch.nn.GRU(embedded, hidden, 2)
+    decoder = torch.nn.GRU(embedded + hidden, hidden, 2)
+    dense = torch.nn.Linear(hidden, vocabulary)
+    wq, wk, wv = torch.randn(hidden, hidden), torch.randn(hidden, hidden), torch.randn(hidden)
+    valid = torch.tensor([7, 3, 1, 5], dtype=torch.int32)
+    kernel = attn.compile(examples / "additive.attn")
+
+    def by_kernel(query, memory):
+        return kernel(query, memory, memory, wq, wk, torch.zeros(hidden), wv, valid[:, None].contiguous())[:2]
+
+    def by_torch(query, memory):
+        energy = torch.tanh((query @ wq.T)[:, :, None] + (memory @ wk.T)[:, None]) @ wv
+        energy = energy.masked_fill(torch.arange(memory.shape[1]) >= valid[:, None, None], -torch.inf)
+        weight = torch.softmax(energy, -1)
+        return weight @ memory, weight
+
+    def decode(attention):
+        memory, state = encoder(embed(source).transpose(0, 1))
+        memory, outputs, weights = memory.transpose(0, 1).contiguous(), [], []
+        for token in embed(target).unbind(1):
+            context, weight = attention(state[-1][:, None].contiguous(), memory)
+            output, state = decoder(torch.cat([context[:, 0], token], -1)[None], state)
+            outputs.append(output[0])
+            weights.append(weight[:, 0])
+        return dense(torch.stack(outputs, 1)), state, torch.stack(weights, 1)
+
+    source, target = torch.randint(vocabulary, (2, batch, steps))
+    with torch.no_grad():
+        found, expected = decode(by_kernel), decode(by_torch)
+    assert [x.shape for x in found] == [(batch, steps, vocabulary), (2, batch, hidden), (batch, steps, steps)]
+    for x, wanted in zip(found, expected):
+        torch.testing.assert_close(x, wanted, rtol=1e-4, atol=1e-5)
+    assert (found[2][1, :, 3:] == 0).all()
