@@ -17,6 +17,10 @@ from .pool import Outcome, Pool
 from .shrink import shrink
 
 
+DRAWS = 4  # of sizes and values for each spec: compiling takes longer than all of them
+SHIFT = 10_000_000  # between their seeds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m oracle", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="when to stop drawing (default: 60)")
@@ -39,7 +43,8 @@ def main() -> int:
             if time.monotonic() > end:
                 return
             last = seed
-            yield draw_case(generate(seed, features), seed)
+            spec = generate(seed, features)
+            yield [draw_case(spec, seed + SHIFT * number) for number in range(DRAWS)]
 
     pool = Pool(options.processes)
     count, unsupported, failures = 0, 0, []
@@ -51,18 +56,23 @@ def main() -> int:
                 bar.update()
                 if outcome.failure:
                     failures.append(outcome)
-                    bar.write(f"seed {outcome.case.seed}: {outcome.failure.kind}: {outcome.failure.text.splitlines()[0]}", file=sys.stdout)
+                    bar.write(f"seed {outcome.case.seed % SHIFT}: {outcome.failure.kind}: {outcome.failure.text.splitlines()[0]}", file=sys.stdout)
                     sys.stdout.flush()
-        for signature, outcome in {each.failure.signature + str(each.case.seed % 1000 if each.failure.kind == "difference" else ""): each for each in failures}.items():
-            text = report(smallest(pool, outcome, options.shrink_seconds), outcome.case.seed)
-            print("\n" + text, flush=True)
-            if options.save:
-                options.save.mkdir(parents=True, exist_ok=True)
-                (options.save / f"seed-{outcome.case.seed}.md").write_text(text)
+                    save(options.save, outcome, outcome.case.seed)
+        for outcome in {each.failure.signature: each for each in reversed(failures)}.values():  # the first of each sort
+            found = smallest(pool, outcome, options.shrink_seconds)
+            print("\n" + report(found, outcome.case.seed), flush=True)
+            save(options.save, found, outcome.case.seed)
     finally:
         pool.close()
     print(f"{count} specs, {len(failures)} failed (seeds {options.seed} to {last}; {unsupported} not supported yet)")
     return 1 if failures else 0
+
+
+def save(folder: Path | None, outcome: Outcome, seed: int) -> None:
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"seed-{seed % SHIFT}.md").write_text(report(outcome, seed))
 
 
 def smallest(pool: Pool, outcome: Outcome, seconds: float) -> Outcome:
@@ -88,7 +98,7 @@ def report(outcome: Outcome, seed: int) -> str:
         f"  {each.name}: {each.dtype}[{', '.join(each.shape)}], values {each.values.name} {each.values.limit}".rstrip() for each in case.spec.parameters
     )
     return (
-        f"# seed {seed}: {outcome.failure.kind}\n\n{outcome.failure.text}\n\nsizes {sizes}; {'plain' if case.plain else 'odd strides and values'}\n"
+        f"# seed {seed % SHIFT}: {outcome.failure.kind}\n\n{outcome.failure.text}\n\nsizes {sizes}; values of seed {case.seed}; {'plain' if case.plain else 'odd strides and values'}\n"
         f"{shapes}\n\n```\n{case.spec.text()}```\n"
     )
 

@@ -17,7 +17,7 @@ import attn
 from .data import Case, draw_arguments, with_defaults
 from .evaluate import evaluate
 
-TOLERANCE = {"f32": 2e-6, "f64": 1e-13, "bf16": 2.0**-8, "f16": 2.0**-11}
+TOLERANCE = {"f32": 2e-6, "f64": 1e-13, "bf16": 2.0**-7, "f16": 2.0**-10}
 ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52}
 ALLOWANCE = 8  # how often worse than a random disturbance a rounding may be
 NOT_YET = "not supported yet"
@@ -34,7 +34,7 @@ class Failure:
         return self.kind + (re.sub(r"`[^`]*`|'[^']*'|\d+", "…", self.text.splitlines()[0]) if self.kind in ("refused", "error") else "")
 
 
-def check(case: Case, with_numpy: bool = True) -> Failure | None:
+def check(case: Case) -> Failure | None:
     """None where all agree. Raises NotImplementedError for what the compiler says that it cannot do yet."""
     try:
         kernel = attn.compile(case.spec.text())
@@ -50,12 +50,12 @@ def check(case: Case, with_numpy: bool = True) -> Failure | None:
         return Failure("error", f"{type(error).__name__}: {error}")
     dtypes = [each.dtype for each in kernel.outputs]
     inputs = with_defaults(case.spec, arguments)
-    if with_numpy:
-        numpy = [_stored(each, dtype) for each, dtype in zip(evaluate(case.spec, case.all_sizes, inputs), dtypes)]
-        text = _differences(kernel, numpy, expected, _Allowance(case, inputs, expected), "NumPy")
-        if text:
-            return Failure("reference", text)
-    text = _differences(kernel, found, expected, _Allowance(case, inputs, expected), "the kernel")
+    allowance = _Allowance(case, inputs)
+    numpy = [_stored(each, dtype) for each, dtype in zip(evaluate(case.spec, case.all_sizes, inputs), dtypes)]
+    text = _differences(kernel, numpy, expected, allowance, "NumPy")
+    if text:
+        return Failure("reference", text)
+    text = _differences(kernel, found, expected, allowance, "the kernel")
     if not text:
         same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(found, again))
         text = "" if same else "a second run gives other bits"
@@ -75,8 +75,8 @@ def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
 class _Allowance:
     """How far each output may be off beyond the tolerance, row by row. Found only when asked for."""
 
-    def __init__(self, case: Case, inputs: dict, expected: list[np.ndarray]):
-        self.case, self.inputs, self.expected, self.disturbed = case, inputs, expected, None
+    def __init__(self, case: Case, inputs: dict):
+        self.case, self.inputs, self.disturbed = case, inputs, None
 
     def of(self, output: int) -> np.ndarray:
         if self.disturbed is None:

@@ -78,6 +78,19 @@ def evaluate(spec: Spec, sizes: dict[str, int], inputs: dict[str, Any], noise: f
     return [tensors[name] for name in spec.outputs]
 
 
+def philox(number: np.ndarray, seed: int) -> np.ndarray:
+    """The first word of Philox4x32-10 of the counter `number` with the key `seed` (Salmon et al., SC 2011)."""
+    low, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    number = number.astype(np.uint64)
+    counter = [number & mask, number >> low, np.zeros_like(number), np.zeros_like(number)]
+    key = [seed % 2**32, seed // 2**32 % 2**32]
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * counter[0], np.uint64(0xCD9E8D57) * counter[2]
+        counter = [second >> low ^ counter[1] ^ np.uint64(key[0]), second & mask, first >> low ^ counter[3] ^ np.uint64(key[1]), first & mask]
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return counter[0]
+
+
 class _Evaluation:
     """One statement. Every value has all axes: those of the statement, then one for each index of each reduction."""
 
@@ -119,6 +132,8 @@ class _Evaluation:
             return np.logical_not(*arguments) if expr.text == "not" else -arguments[0]
         if expr.operator == "read":
             return self.read(self.tensors[expr.text], arguments)
+        if expr.text == "dropout":
+            return self.dropout(*arguments)
         if expr.operator == "call" and expr.text in self.functions:
             return self.noisy(self.applied(self.functions[expr.text], arguments))
         function = (_BINARY if expr.operator == "binary" else _FUNCTIONS)[expr.text]
@@ -141,6 +156,13 @@ class _Evaluation:
     def applied(self, function: Function, arguments: list[np.ndarray]) -> np.ndarray:
         return np.asarray(eval(function.text, {"__builtins__": {}, **_FUNCTIONS}, dict(zip(function.parameters, arguments))))
 
+    def dropout(self, value: np.ndarray, probability: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        """The element's number in the statement's tensor, and the seed, decide. Only for statements that are a dropout as a whole."""
+        shape = [self.size(each.range) for each in self.statement.indices]
+        number = np.arange(math.prod(shape)).reshape(shape + [1] * (self.axes - len(shape)))
+        dropped = philox(number, int(seed.flat[0])) < probability * 2.0**32
+        return np.where(dropped, 0.0, value / (1 - probability))
+
     def read(self, tensor: np.ndarray, subscripts: list[np.ndarray]) -> np.ndarray:
         if not subscripts:
             return self.constant(tensor[()])
@@ -162,7 +184,11 @@ class _Evaluation:
         body, where = np.broadcast_to(body, shape), np.broadcast_to(where, shape)
         axes = tuple(axis for axis, _ in reduced)
         if expr.text == "sum":
-            return np.where(where, body, 0).sum(axes, keepdims=True)
+            terms = np.where(where, body, 0)
+            total = terms.sum(axes, keepdims=True)
+            if self.noise and total.dtype.kind == "f":  # partial sums are rounded too
+                total = total + self.noise * self.generator.uniform(-1, 1, total.shape) * np.abs(terms).sum(axes, keepdims=True)
+            return total
         if expr.text in ("max", "min"):
             lowest = expr.text == "max"
             if body.dtype.kind == "f":

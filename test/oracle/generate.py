@@ -150,7 +150,9 @@ class Generator:
             weights = self.loaded("wq", ["d", "i"])
             self.query = self.define("hq", [*self.rows, "d"], reduce("sum", self.over("i"), inner * weights))
         if self.chance(0.08):  # normalised queries
-            norm = reduce("sum", self.over("d"), binary("**", self.query, literal(2)))
+            self.ranges["r"] = self.ranges["d"]
+            again = replace(self.query, args=tuple(index("r") if each == index("d") else each for each in self.query.args))
+            norm = reduce("sum", self.over("r"), binary("**", again, literal(2)))
             self.query = self.define("qn", [*self.rows, "d"], self.query * call("rsqrt", norm / size("D") + literal(1e-3)))
         if self.chance(0.06):  # pairs turned, as by rotary embeddings
             read, last = self.query, self.query.args[:-1]
@@ -435,7 +437,7 @@ class Generator:
         if self.chance(0.08) and mask is not None:
             outputs.append(self.define("count", row, reduce("sum", self.over("n"), select(mask, literal(1), literal(0)))))
         if self.chance(0.05):
-            outputs.append(self.define("column", self.outer + ["n"], reduce("sum", self.over(*(self.queries or ["e"])), weight if self.queries else out)))
+            outputs.append(self.define("column", self.outer + ["n"], reduce("sum", self.over(*(self.queries or [out.args[-1].text])), weight if self.queries else out)))
         if self.chance(0.05) and mask is not None and mask.operator == "read" and mask.text not in self.parameters:
             outputs.append(mask)
         return outputs

@@ -5,41 +5,46 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+import traceback
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Iterable, Iterator
 
+import attn
+
+from .check import Failure, check
 from .data import Case
 
 TIME_LIMIT = 120.0  # seconds for a case: compiling takes one or two
-CASES_PER_PROCESS = 150  # compiled kernels stay in memory
+SPECS_PER_PROCESS = 150  # compiled kernels stay in memory
 
 
 @dataclass
 class Outcome:
     case: Case
-    failure: object = None  #: check.Failure, or None
+    failure: Failure | None = None
     unsupported: str = ""  #: what the compiler cannot do yet
 
 
 def _serve(pipe: connection.Connection) -> None:
-    """A worker: a case in, an outcome out. A crash closes the pipe, and its message went to the standard error."""
-    import traceback
-
-    import attn
-
-    from .check import Failure, check
-
+    """A worker: the cases of one spec in, the first failure out, and before each case its number. A crash closes the pipe."""
     attn.set_num_threads(2)
     while True:
-        case, with_numpy = pipe.recv()
-        outcome = Outcome(case)
         try:
-            outcome.failure = check(case, with_numpy)
-        except NotImplementedError as error:
-            outcome.unsupported = str(error)
-        except Exception:  # of the oracle itself: shown like any other finding
-            outcome.failure = Failure("error", f"the oracle: {traceback.format_exc()}")
+            cases = pipe.recv()
+        except EOFError:  # the pool has no more
+            return
+        for position, case in enumerate(cases):
+            pipe.send(position)
+            outcome = Outcome(case)
+            try:
+                outcome.failure = check(case)
+            except NotImplementedError as error:
+                outcome.unsupported = str(error)
+            except Exception:  # of the oracle itself: shown like any other finding
+                outcome.failure = Failure("error", f"the oracle: {traceback.format_exc()}")
+            if outcome.failure or outcome.unsupported:
+                break
         pipe.send(outcome)
 
 
@@ -50,17 +55,18 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(other,), daemon=True)
         self.process.start()
         other.close()
-        self.case: Case | None = None
+        self.cases: list[Case] = []  #: under way; none when idle
+        self.position = 0
         self.started = 0.0
         self.served = 0
 
-    def give(self, case: Case, with_numpy: bool) -> None:
-        self.case, self.started, self.served = case, time.monotonic(), self.served + 1
-        self.pipe.send((case, with_numpy))
+    def give(self, cases: list[Case]) -> None:
+        self.cases, self.position, self.started, self.served = cases, 0, time.monotonic(), self.served + 1
+        self.pipe.send(cases)
 
     def stop(self) -> int | None:
         self.pipe.close()
-        self.process.join(5 if self.case is None else 1)
+        self.process.join(1 if self.cases else 5)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -72,50 +78,56 @@ class Pool:
         self.processes = processes or os.cpu_count() or 1
         self.workers: list[_Worker] = []
 
-    def run(self, cases: Iterable[Case], with_numpy_every: int = 1) -> Iterator[Outcome]:
-        """The outcome of each case, in the order in which they end."""
-        from .check import Failure
-
-        waiting = iter(cases)
-        number = 0
+    def run(self, specs: Iterable[list[Case]]) -> Iterator[Outcome]:
+        """For the cases of each spec the first that fails, or the last, in the order in which they end."""
+        waiting = iter(specs)
         more = True
         while True:
-            while more and sum(each.case is not None for each in self.workers) < self.processes:
-                case = next(waiting, None)
-                if case is None:
-                    more = False
-                    break
-                worker = next((each for each in self.workers if each.case is None), None)
-                if worker is None:
-                    worker = _Worker()
-                    self.workers.append(worker)
-                worker.give(case, number % with_numpy_every == 0)
-                number += 1
-            busy = {each.pipe: each for each in self.workers if each.case is not None}
+            while more and sum(bool(each.cases) for each in self.workers) < self.processes:
+                cases = next(waiting, None)
+                more = cases is not None
+                if cases:
+                    self._idle().give(cases)
+            busy = {each.pipe: each for each in self.workers if each.cases}
             if not busy:
                 return
             for pipe in connection.wait(list(busy), timeout=1.0):
-                worker = busy.pop(pipe)
-                case = worker.case
-                try:
-                    outcome = pipe.recv()
-                    worker.case = None
-                except (EOFError, OSError):
-                    self.workers.remove(worker)
-                    outcome = Outcome(case, Failure("crash", f"the process ended with status {worker.stop()}"))
-                if worker.served >= CASES_PER_PROCESS and worker in self.workers:
-                    self.workers.remove(worker)
-                    worker.stop()
-                yield outcome
-            for worker in busy.values():
-                if worker.case is not None and time.monotonic() - worker.started > TIME_LIMIT:
-                    self.workers.remove(worker)
-                    case = worker.case
-                    worker.stop()
-                    yield Outcome(case, Failure("hang", f"no result after {TIME_LIMIT:.0f} s"))
+                outcome = self._received(busy[pipe])
+                if outcome:
+                    yield outcome
+            for worker in list(self.workers):
+                if worker.cases and time.monotonic() - worker.started > TIME_LIMIT:
+                    yield self._lost(worker, "hang", f"no result after {TIME_LIMIT:.0f} s")
+
+    def _idle(self) -> _Worker:
+        for worker in self.workers:
+            if not worker.cases:
+                return worker
+        self.workers.append(_Worker())
+        return self.workers[-1]
+
+    def _received(self, worker: _Worker) -> Outcome | None:
+        try:
+            message = worker.pipe.recv()
+        except (EOFError, OSError):
+            return self._lost(worker, "crash", "the process ended")
+        if isinstance(message, int):
+            worker.position = message
+            return None
+        worker.cases = []
+        if worker.served >= SPECS_PER_PROCESS:
+            self.workers.remove(worker)
+            worker.stop()
+        return message
+
+    def _lost(self, worker: _Worker, kind: str, text: str) -> Outcome:
+        case = worker.cases[worker.position]
+        self.workers.remove(worker)
+        status = worker.stop()
+        return Outcome(case, Failure(kind, text if kind == "hang" else f"{text} with status {status}"))
 
     def first(self, case: Case) -> Outcome:
-        return next(iter(self.run([case])))
+        return next(self.run([[case]]))
 
     def close(self) -> None:
         for worker in self.workers:
