@@ -85,7 +85,7 @@ class Generator:
     def annotated(self, spec: Spec) -> Spec:
         """Some statements are annotated."""
         statements = tuple(
-            replace(each, dtype="f32") if each.expr.kind == FLOAT and not each.dtype and self.chance(0.08) else each
+            replace(each, dtype=self.float) if each.expr.kind == FLOAT and not each.dtype and self.chance(0.08) else each
             for each in spec.statements
         )
         return replace(spec, statements=statements)
