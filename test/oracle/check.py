@@ -44,8 +44,8 @@ def check(case: Case) -> Failure | None:
         return Failure("refused", str(error))
     arguments = draw_arguments(case)
     try:
-        found, expected = (_list(method(**arguments)) for method in (kernel, kernel.reference))
-        again = _list(kernel(**arguments))
+        passed = _passed(case, arguments)
+        found, expected, again = (_list(method(**passed)) for method in (kernel, kernel.reference, kernel))
     except Exception as error:  # whatever a call raises is a finding: the arguments fit
         return Failure("error", f"{type(error).__name__}: {error}")
     dtypes = [each.dtype for each in kernel.outputs]
@@ -62,11 +62,34 @@ def check(case: Case) -> Failure | None:
     return Failure("difference", text) if text else None
 
 
+def _passed(case: Case, arguments: dict) -> dict:
+    """The arguments as the kernel takes them: NumPy has no bf16, so those are PyTorch's."""
+    narrow = [each.name for each in case.spec.parameters if each.dtype == "bf16"]
+    if not narrow:
+        return arguments
+    import torch
+
+    def converted(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array if min(array.strides, default=0) > 0 else array.copy()).to(torch.bfloat16)
+
+    return arguments | {name: converted(arguments[name]) for name in narrow}
+
+
 def _list(outputs) -> list[np.ndarray]:
-    return list(outputs) if isinstance(outputs, tuple) else [outputs]
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [each if isinstance(each, np.ndarray) else _array(each) for each in outputs]
+
+
+def _array(tensor) -> np.ndarray:
+    """A tensor of PyTorch's; bf16 becomes f32."""
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
 def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bf16":
+        bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
+        rounded = (bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))).astype(np.uint32) & np.uint32(0xFFFF0000)
+        return np.where(np.isnan(values), np.float32(np.nan), rounded.view(np.float32))
     names = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bool": np.bool_, "i64": np.int64, "i32": np.int32}
     with np.errstate(over="ignore"):
         return values.astype(names[dtype])

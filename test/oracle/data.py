@@ -88,9 +88,15 @@ def draw_arguments(case: Case) -> dict[str, np.ndarray | float | int]:
                 arguments[parameter.name] = _scalar(generator, parameter, case)
             continue
         shape = [value_of(size, case.all_sizes) for size in parameter.shape]
-        values = np.asarray(_values(generator, parameter, shape, case)).astype(DTYPES[parameter.dtype])
+        values = np.asarray(_values(generator, parameter, shape, case))
+        values = bfloat16(values) if parameter.dtype == "bf16" else values.astype(DTYPES[parameter.dtype])
         arguments[parameter.name] = values if case.plain else with_random_strides(generator, values)
     return arguments
+
+
+def bfloat16(values: np.ndarray) -> np.ndarray:
+    """What bf16 holds of the values, toward zero, as f32."""
+    return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def with_defaults(spec: Spec, arguments: dict) -> dict:

@@ -110,7 +110,7 @@ class Generator:
     def keys(self, name: str, feature: str, permuted: float = 0.15) -> Expr:
         """A new tensor of keys or values, read at n: by head, by group, through a page table, or shared by all heads."""
         dtype = self.storage
-        if dtype == "f32" and "i8" in self.features and self.chance(0.06):
+        if dtype != "f64" and "i8" in self.features and self.chance(0.06):
             dtype = self.random.choice(["i8", "u8"])
         names, subscripts, shape = [], [], []
         if self.paged:
