@@ -1,0 +1,97 @@
+"""The oracle itself: that it sees what is wrong, makes it small, and draws the same from the same seed."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from oracle import check, data, evaluate, generate, shrink  # noqa: E402
+
+SPECS = range(200)
+
+
+class Spoiled:
+    """A kernel that behaves, except that `spoil` changes its first output."""
+
+    def __init__(self, kernel, spoil):
+        self.kernel, self.outputs, self.reference, self.spoil = kernel, kernel.outputs, kernel.reference, spoil
+
+    def __call__(self, **arguments):
+        outputs = check._list(self.kernel(**arguments))
+        self.spoil(outputs[0])
+        return tuple(outputs)
+
+
+@pytest.fixture
+def case():
+    return data.draw_case(generate.generate(3), 3)
+
+
+def spoil_with(monkeypatch, spoil):
+    compile = check.attn.compile
+    monkeypatch.setattr(check.attn, "compile", lambda text: Spoiled(compile(text), spoil))
+
+
+def one_number(output):
+    if output.size:
+        output.flat[-1] += 1 if output.dtype.kind != "b" else True
+
+
+def test_the_same_seed_gives_the_same_spec_sizes_and_values():
+    for seed in SPECS:
+        first, second = (data.draw_case(generate.generate(seed), seed) for _ in range(2))
+        assert first == second and first.spec.text() == second.spec.text()
+    a, b = (data.draw_arguments(first) for _ in range(2))
+    assert all(np.array_equal(a[name], b[name], equal_nan=True) for name in a)
+
+
+def test_numpy_evaluates_every_spec():
+    for seed in SPECS:
+        spec = generate.generate(seed, frozenset({"f64", "f16", "i8", "dropout"}))
+        case = data.draw_case(spec, seed)
+        inputs = data.with_defaults(spec, data.draw_arguments(case))
+        assert len(evaluate.evaluate(spec, case.all_sizes, inputs)) == len(spec.outputs)
+
+
+def test_an_agreeing_kernel_has_no_failure(case):
+    assert check.check(case) is None
+
+
+def test_one_wrong_number_is_a_difference(case, monkeypatch):
+    spoil_with(monkeypatch, one_number)
+    failure = check.check(case)
+    assert failure.kind == "difference" and "by the kernel" in failure.text
+
+
+def test_a_wrong_nan_is_a_difference(case, monkeypatch):
+    spoil_with(monkeypatch, lambda output: output.fill(np.nan))
+    assert check.check(case).kind == "difference"
+
+
+def test_a_spec_that_the_compiler_refuses_is_a_failure(case, monkeypatch):
+    monkeypatch.setattr(type(case.spec), "text", lambda self: "attention fuzz(q: f32[M]) {\n  return out\n}\n")
+    assert check.check(case).kind == "refused"
+
+
+def test_what_is_not_supported_yet_is_no_failure(case, monkeypatch):
+    def refuse(text):
+        raise check.attn.CompileError("spec.attn:1:1: error: tensors of f8 are not supported yet")
+
+    monkeypatch.setattr(check.attn, "compile", refuse)
+    with pytest.raises(NotImplementedError, match="f8"):
+        check.check(case)
+
+
+def test_a_failing_case_becomes_small():
+    case = next(each for seed in SPECS if "tanh" in (each := data.draw_case(generate.generate(seed), seed)).spec.text())
+    small = shrink.shrink(case, lambda each: "tanh" in each.spec.text(), seconds=30)
+    assert len(small.spec.statements) == 1 and len(small.spec.outputs) == 1
+    assert sum(size for _, size in small.sizes) == 0 and small.plain
+
+
+def test_philox_is_the_published_one():
+    # Random123's known answers for philox4x32-10: a counter and a key of zeros.
+    assert evaluate.philox(np.array([0]), 0)[0] == 0x6627E8D5
