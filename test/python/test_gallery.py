@@ -154,7 +154,8 @@ def assert_close(info, found, expected, numbers, worse=1.0):
     worst = np.unravel_index(np.argmax(error), error.shape) if error.size else ()
     largest = error[worst] if error.size else 0.0
     place = list(map(int, worst))
-    assert largest <= worse * TOLERANCE[info.dtype], f"{info}: error {largest:.3g} at {place}: {found[worst]}, not {expected[worst]}"
+    limit = worse * TOLERANCE[info.dtype]
+    assert largest <= limit, f"{info}: error {largest:.3g} at {place}: {found[worst]}, not {expected[worst]}"
 
 
 def check(name, kernel, number, narrow, expected_of=expected_of):

@@ -40,7 +40,7 @@ def check(path, case, folder):
     sizes = case.sizes_of(SIZES_NUMBER)
     arguments = []
     for parameter in PARAMETER.finditer(signature):
-        shape = [size for size in parameter["shape"].split(", ") if size]
+        shape = [size for size in parameter["shape"].replace(" floordiv ", " // ").split(", ") if size]
         arguments += random_argument(case, sizes, parameter["name"], shape)
     checked = run("attn-run", path, *fixed, *arguments, "--check")
     if checked.returncode != 0:
