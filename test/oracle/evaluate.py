@@ -154,12 +154,12 @@ class _Evaluation:
         return value * (1 + self.noise * self.generator.uniform(-1, 1, value.shape))
 
     def noisy_sum(self, terms: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        """Partial sums are rounded too: their errors grow with the root of how many there are."""
+        """Partial sums are rounded too: their errors grow with the root of how many there are, or as that where terms are alike."""
         total = terms.sum(axes, keepdims=True)
         if not self.noise or total.dtype.kind != "f":
             return total
         count = math.prod(terms.shape[axis] for axis in axes)
-        error = self.noise * math.sqrt(count) * np.abs(terms).sum(axes, keepdims=True)
+        error = self.noise * max(math.sqrt(count), count / 8) * np.abs(terms).sum(axes, keepdims=True)
         return total + self.generator.uniform(-0.5, 0.5, total.shape) * error
 
     def applied(self, function: Function, arguments: list[np.ndarray]) -> np.ndarray:
