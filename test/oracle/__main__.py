@@ -95,10 +95,12 @@ def report(outcome: Outcome, seed: int) -> str:
     case = outcome.case
     sizes = ", ".join(f"{name}={value}" for name, value in case.sizes)
     shapes = "\n".join(
-        f"  {each.name}: {each.dtype}[{', '.join(each.shape)}], values {each.values.name} {each.values.limit}".rstrip() for each in case.spec.parameters
+        f"  {each.name}: {each.dtype}[{', '.join(each.shape)}], values {each.values.name} {each.values.limit}".rstrip()
+        for each in case.spec.parameters
     )
     return (
-        f"# seed {seed % SHIFT}: {outcome.failure.kind}\n\n{outcome.failure.text}\n\nsizes {sizes}; values of seed {case.seed}; {'plain' if case.plain else 'odd strides and values'}\n"
+        f"# seed {seed % SHIFT}: {outcome.failure.kind}\n\n{outcome.failure.text}\n\nsizes {sizes}; values of seed {case.seed}; "
+        f"{'plain' if case.plain else 'odd strides and values'}\n"
         f"{shapes}\n\n```\n{case.spec.text()}```\n"
     )
 

@@ -153,6 +153,15 @@ class _Evaluation:
             return value
         return value * (1 + self.noise * self.generator.uniform(-1, 1, value.shape))
 
+    def noisy_sum(self, terms: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        """Partial sums are rounded too: their errors grow with the root of how many there are, or as that where terms are alike."""
+        total = terms.sum(axes, keepdims=True)
+        if not self.noise or total.dtype.kind != "f":
+            return total
+        count = math.prod(terms.shape[axis] for axis in axes)
+        error = self.noise * max(math.sqrt(count), count / 8) * np.abs(terms).sum(axes, keepdims=True)
+        return total + self.generator.uniform(-0.5, 0.5, total.shape) * error
+
     def applied(self, function: Function, arguments: list[np.ndarray]) -> np.ndarray:
         return np.asarray(eval(function.text, {"__builtins__": {}, **_FUNCTIONS}, dict(zip(function.parameters, arguments))))
 
@@ -185,10 +194,7 @@ class _Evaluation:
         axes = tuple(axis for axis, _ in reduced)
         if expr.text == "sum":
             terms = np.where(where, body, 0)
-            total = terms.sum(axes, keepdims=True)
-            if self.noise and total.dtype.kind == "f":  # partial sums are rounded too
-                total = total + self.noise * self.generator.uniform(-1, 1, total.shape) * np.abs(terms).sum(axes, keepdims=True)
-            return total
+            return self.noisy_sum(terms, axes)
         if expr.text in ("max", "min"):
             lowest = expr.text == "max"
             if body.dtype.kind == "f":
@@ -204,7 +210,7 @@ class _Evaluation:
             highest = np.maximum(highest, sink)
         highest = np.where(np.isinf(highest) & (highest < 0), 0, highest)
         powers = self.noisy(np.where(where, np.exp(self.noisy(body - highest)), 0))
-        total = powers.sum(axes, keepdims=True)
+        total = self.noisy_sum(powers, axes)
         if expr.args[2] is not None:
             total = total + np.exp(sink - highest)
         if expr.text == "logsumexp":
