@@ -36,7 +36,7 @@ Expr lowest(Type type) {
 
 Expr exp2OfNonPositive(Expr x) {
   if (x.type().bits() == 64)
-    return Halide::exp(x * constant(x.type(), 0.693147180559945309417));
+    return Internal::Call::make(x.type(), "exp2", {x}, Internal::Call::PureExtern);
   // Written so that a NaN passes the comparison's second branch.
   Expr bounded = select(x < -127.0f, -127.0f, x);
   Expr whole = round(bounded);
@@ -51,7 +51,7 @@ static Expr scaleByPowerOfTwo(Expr m, Expr n) {
 
 Expr exp2(Expr x) {
   if (x.type().bits() == 64)
-    return Halide::exp(x * constant(x.type(), 0.693147180559945309417));
+    return Internal::Call::make(x.type(), "exp2", {x}, Internal::Call::PureExtern);
   Expr bounded = select(x < -160.0f, -160.0f, x > 130.0f, 130.0f, x);
   Expr whole = round(bounded);
   return scaleByPowerOfTwo(exp2OfFraction(bounded - whole), whole);
@@ -80,6 +80,28 @@ Expr tanh(Expr x) {
   return select(magnitude < 0.6f, small, x < 0.0f, -large, large);
 }
 
+Expr log(Expr x) {
+  if (x.type().bits() == 64)
+    return Halide::log(x);
+  // Subnormals are scaled into the normal range by 2^24.
+  Expr subnormal = x < std::numeric_limits<float>::min();
+  Expr finite = Halide::log(select(subnormal, x * 16777216.0f, x)) - select(subnormal, 16.635532f, 0.0f);
+  Type type = x.type();
+  Expr notANumber = constant(type, std::numeric_limits<double>::quiet_NaN());
+  return select(x > 0.0f && x < infinity(type), finite, x == 0.0f, -infinity(type), x > 0.0f, x, notANumber);
+}
+
+Expr erf(Expr x) {
+  if (x.type().bits() == 64)
+    return Internal::Call::make(x.type(), "erf", {x}, Internal::Call::PureExtern);
+  // From 4 on it is 1 to the last bit; a NaN fails both comparisons.
+  return Halide::erf(select(x > 4.0f, 4.0f, x < -4.0f, -4.0f, x));
+}
+
+Expr pow(Expr x, Expr y) {
+  return Internal::Call::make(x.type(), x.type().bits() == 64 ? "pow" : "powf", {x, y}, Internal::Call::PureExtern);
+}
+
 /// The upper half of a float, rounded by integers; a NaN stays one.
 static Expr toBFloat16(Expr value) {
   Expr bits = reinterpret<uint32_t>(cast<float>(value));
@@ -91,6 +113,8 @@ static Expr toBFloat16(Expr value) {
 Expr convert(Expr value, Type type) {
   if (value.type() == type)
     return value;
+  if (type.is_float() && type.bits() == 16)
+    value = cast<float>(value); // from double in two steps: processors have no other
   return type.is_bfloat() ? toBFloat16(value) : cast(type, value);
 }
 

@@ -20,6 +20,12 @@ Halide::Expr exp2(Halide::Expr x);
 Halide::Expr exp(Halide::Expr x);
 /// tanh x for all x (f32; f64 by libm).
 Halide::Expr tanh(Halide::Expr x);
+/// The natural logarithm, subnormals and special values included.
+Halide::Expr log(Halide::Expr x);
+/// The error function (f32: absolute error 1.5e-7; f64 by libm).
+Halide::Expr erf(Halide::Expr x);
+/// x to the power y, by libm: the one function here that is called lane by lane.
+Halide::Expr pow(Halide::Expr x, Halide::Expr y);
 /// The larger (smaller) of two floats, NaN if either is.
 Halide::Expr maximum(Halide::Expr a, Halide::Expr b);
 Halide::Expr minimum(Halide::Expr a, Halide::Expr b);

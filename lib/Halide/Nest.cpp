@@ -94,6 +94,8 @@ Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<I
         environment.indices[argument] = binding;
   StageLowering lowering(*this, environment, consumer);
   Expr value = lowering.expression(yielded(op.getBody()));
+  if (value.type().is_int()) // a narrow element, or one whose range is small; their combination is not
+    value = Halide::cast<int64_t>(value);
   if (!op.isConditional())
     return value;
   return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));

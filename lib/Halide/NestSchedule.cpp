@@ -18,7 +18,8 @@ static Var vectorLoop() { return Var("vector$"); }
 
 LoopLevel Nest::level(const Stage &stage) {
   LoopLevel row = rowLoop ? LoopLevel(func, *rowLoop) : LoopLevel::root();
-  if (stage.vars.empty())
+  bool inRow = llvm::any_of(vars, [&](const Var &var) { return dependsOn(stage, var); });
+  if (stage.vars.empty() || (stage.kind == Stage::Kind::Row && !inRow))
     return LoopLevel::root();
   if (stage.kind == Stage::Kind::Row || stage.kind == Stage::Kind::Rows)
     return row;

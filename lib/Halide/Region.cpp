@@ -102,15 +102,15 @@ static Scalar multiply(Scalar a, Scalar b) {
 }
 
 /// Halide divides with a remainder that is never negative and gives 0 for a divisor of 0: for divisors that are
-/// not negative that is floor division.
+/// not negative that is floor division. Others are made so: x / y = (−x) / (−y).
 static Scalar floorDivide(Scalar a, Scalar b) {
-  int64_t largest = std::max(a.range.high == INT64_MIN ? 0 : std::abs(std::max(a.range.low, -INT64_MAX)),
-                             std::abs(std::max(a.range.high, -INT64_MAX)));
+  int64_t largest = std::max(std::abs(std::max(a.range.low, -INT64_MAX)), std::abs(std::max(a.range.high, -INT64_MAX)));
   IntegerRange range = {-largest, largest};
   if (a.range.low >= 0 && b.range.low >= 0)
     range.low = 0;
   bool negative = b.range.low < 0;
-  return combine(a, b, range, [&](Expr x, Expr y) { return negative ? select(y < 0, (-x) / (-y), x / y) : x / y; });
+  return combine(a, b, range,
+                 [&](Expr x, Expr y) { return negative ? select(y < 0, -x, x) / select(y < 0, -y, y) : x / y; });
 }
 
 static Scalar floorModulo(Scalar a, Scalar b) {
@@ -166,6 +166,12 @@ Expr extent(KernelLowering &kernel, SizeAttr size) {
 
 Expr lastIndex(KernelLowering &kernel, SizeAttr size) { return Halide::max(extent(kernel, size), 1) - 1; }
 
+/// The low `bits` of an integer, as a signed number.
+static Scalar wrapped(Expr value, unsigned bits) {
+  IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
+  return integer(cast(Halide::Int(bits), value), range);
+}
+
 Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
   auto operand = [&](unsigned index) { return lower(op->getOperand(index)); };
   llvm::APInt constant;
@@ -198,8 +204,11 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
     Expr condition = expression(choice.getCondition());
     return combine(a, b, range, [&](Expr x, Expr y) { return select(condition, x, y); });
   }
-  if (mlir::isa<mlir::arith::FPToSIOp>(op))
-    return {cast<int64_t>(operand(0).expr), {}};
+  if (mlir::isa<mlir::arith::FPToSIOp>(op)) {
+    unsigned bits = op->getResult(0).getType().getIntOrFloatBitWidth();
+    Scalar whole = {cast<int64_t>(operand(0).expr), {}};
+    return bits == 64 ? whole : wrapped(whole.expr, bits);
+  }
   if (auto widen = mlir::dyn_cast<mlir::arith::ExtUIOp>(op)) {
     unsigned bits = widen.getIn().getType().getIntOrFloatBitWidth();
     if (bits == 1)
@@ -207,11 +216,8 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
     IntegerRange range = {0, (int64_t(1) << bits) - 1};
     return integer(cast(Halide::UInt(bits), operand(0).expr), range);
   }
-  if (auto narrow = mlir::dyn_cast<mlir::arith::TruncIOp>(op)) {
-    unsigned bits = narrow.getType().getIntOrFloatBitWidth();
-    IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
-    return integer(cast(Halide::Int(bits), operand(0).expr), range);
-  }
+  if (auto narrow = mlir::dyn_cast<mlir::arith::TruncIOp>(op))
+    return wrapped(operand(0).expr, narrow.getType().getIntOrFloatBitWidth());
   if (mlir::isa<mlir::arith::ExtSIOp>(op))
     return operand(0);
   if (mlir::isa<mlir::math::AbsIOp>(op)) {
@@ -311,7 +317,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::MaximumFOp) { return maximum(operand(0), operand(1)); })
       .Case([&](arith::MinimumFOp) { return minimum(operand(0), operand(1)); })
       .Case([&](arith::SelectOp) { return select(operand(0), operand(1), operand(2)); })
-      .Case([&](arith::SIToFPOp) { return cast(computeType(result), operand(0)); })
+      .Case([&](arith::SIToFPOp) { return convert(cast(computeType(result), operand(0)), storageType(result)); })
       .Case([&](arith::UIToFPOp) {
         return select(operand(0), constant(computeType(result), 1.0), constant(computeType(result), 0.0));
       })
@@ -323,19 +329,20 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::XOrIOp) { return operand(0) != operand(1); })
       .Case([&](math::ExpOp) { return lowering::exp(operand(0)); })
       .Case([&](math::Exp2Op) { return lowering::exp2(operand(0)); })
-      .Case([&](math::LogOp) { return Halide::log(operand(0)); })
-      .Case(
-          [&](math::Log2Op) { return Halide::log(operand(0)) * constant(computeType(result), 1.44269504088896340736); })
+      .Case([&](math::LogOp) { return lowering::log(operand(0)); })
+      .Case([&](math::Log2Op) {
+        return lowering::log(operand(0)) * constant(computeType(result), 1.44269504088896340736);
+      })
       .Case([&](math::SqrtOp) { return Halide::sqrt(operand(0)); })
       .Case([&](math::RsqrtOp) { return constant(computeType(result), 1.0) / Halide::sqrt(operand(0)); })
       .Case([&](math::SinOp) { return Halide::sin(operand(0)); })
       .Case([&](math::CosOp) { return Halide::cos(operand(0)); })
       .Case([&](math::TanhOp) { return lowering::tanh(operand(0)); })
-      .Case([&](math::ErfOp) { return Halide::erf(operand(0)); })
+      .Case([&](math::ErfOp) { return lowering::erf(operand(0)); })
       .Case([&](math::AbsFOp) { return Halide::abs(operand(0)); })
       .Case([&](math::FloorOp) { return Halide::floor(operand(0)); })
       .Case([&](math::RoundEvenOp) { return Halide::round(operand(0)); })
-      .Case([&](math::PowFOp) { return Halide::pow(operand(0), operand(1)); })
+      .Case([&](math::PowFOp) { return lowering::pow(operand(0), operand(1)); })
       .Case([&](arith::TruncFOp) { return convert(operand(0), storageType(result)); })
       .Case([&](DropoutOp) {
         Halide::Type type = computeType(result);

@@ -347,6 +347,8 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
       }
   ProductRegion lowering(*this, inner);
   Expr value = lowering.expression(yielded(reduce.getBody()));
+  if (value.type().is_int())
+    value = cast<int64_t>(value);
   Expr start = identity(reduce.getKind(), value.type());
   if (reduce.isConditional())
     value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
@@ -380,6 +382,8 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
       }
   PlainRegion lowering(kernel, inner);
   Expr value = lowering.expression(yielded(reduce.getBody()));
+  if (value.type().is_int())
+    value = cast<int64_t>(value);
   Expr start = identity(reduce.getKind(), value.type());
   if (reduce.isConditional())
     value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
