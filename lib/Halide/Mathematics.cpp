@@ -110,11 +110,30 @@ static Expr toBFloat16(Expr value) {
   return reinterpret(BFloat(16), cast<uint16_t>(select(is_nan(value), notANumber, rounded)));
 }
 
+/// A double as a float rounded to odd: towards zero, with the last bit set where something was lost. Rounding that to
+/// 16 bits is rounding the double itself.
+static Expr toOddFloat(Expr value) {
+  Expr nearest = cast<float>(value), back = cast<double>(nearest), bits = reinterpret<uint32_t>(nearest);
+  Expr truncated = select(abs(back) > abs(value), bits - 1, bits);
+  return reinterpret<float>(select(back == value || is_nan(value), bits, truncated | 1));
+}
+
+/// The low bits of an integer as a number of `type`. In arithmetic, because Halide takes a narrowing cast of a cast
+/// from float for one cast, which saturates.
+static Expr wrap(Expr value, Type type) {
+  int64_t half = type.is_int() ? int64_t(1) << (type.bits() - 1) : 0;
+  int64_t mask = (int64_t(1) << (type.bits() - 1) << 1) - 1;
+  return cast(type, ((cast<int64_t>(value) + Expr(half)) & Expr(mask)) - Expr(half));
+}
+
 Expr convert(Expr value, Type type) {
   if (value.type() == type)
     return value;
-  if (type.is_float() && type.bits() == 16)
-    value = cast<float>(value); // from double in two steps: processors have no other
+  if (value.type().is_int() && (type.is_int() || type.is_uint()) && !type.is_bool() &&
+      type.bits() < value.type().bits())
+    return wrap(value, type);
+  if (type.is_float() && type.bits() == 16 && value.type().bits() == 64)
+    value = toOddFloat(value);
   return type.is_bfloat() ? toBFloat16(value) : cast(type, value);
 }
 

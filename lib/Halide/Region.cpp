@@ -169,7 +169,7 @@ Expr lastIndex(KernelLowering &kernel, SizeAttr size) { return Halide::max(exten
 /// The low `bits` of an integer, as a signed number.
 static Scalar wrapped(Expr value, unsigned bits) {
   IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
-  return integer(cast(Halide::Int(bits), value), range);
+  return integer(convert(cast<int64_t>(value), Halide::Int(bits)), range);
 }
 
 Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
@@ -214,7 +214,7 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
     if (bits == 1)
       return integer(select(operand(0).expr, 1, 0), {0, 1});
     IntegerRange range = {0, (int64_t(1) << bits) - 1};
-    return integer(cast(Halide::UInt(bits), operand(0).expr), range);
+    return integer(convert(cast<int64_t>(operand(0).expr), Halide::UInt(bits)), range);
   }
   if (auto narrow = mlir::dyn_cast<mlir::arith::TruncIOp>(op))
     return wrapped(operand(0).expr, narrow.getType().getIntOrFloatBitWidth());
