@@ -5,11 +5,15 @@ import re
 
 import numpy as np
 
-DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int32, "u8": np.uint8, "bool": np.bool_}
+DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int32, "i8": np.int8, "u8": np.uint8, "bool": np.bool_}
 SIZES = [0, 1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 24, 33]
 
 
 MOST_WORK = 300_000  # of all sizes multiplied: what the reference interpreter does in well under a second
+
+
+def extents(shape, sizes):
+    return [eval(size, {"__builtins__": {}}, sizes) for size in shape]  # size expressions are Python's too
 
 
 def draw_sizes(generator, kernel):
@@ -19,6 +23,9 @@ def draw_sizes(generator, kernel):
     while math.prod(max(1, size) for size in sizes.values()) > MOST_WORK:
         largest = max(sizes, key=sizes.get)
         sizes[largest] = (sizes[largest] + 1) // 2
+    # Where 0 makes a dimension negative (2 * S - 1), there is no such call.
+    if any(extent < 0 for info in kernel.inputs for extent in extents(info.shape, sizes)):
+        sizes = {name: max(1, size) for name, size in sizes.items()}
     return sizes
 
 
@@ -40,7 +47,8 @@ def draw_values(generator, dtype, shape, highest):
         return generator.random(shape) < 0.7
     if dtype in ("f32", "f64"):
         return (0.7 * generator.standard_normal(shape)).astype(DTYPES[dtype])
-    return generator.integers(0, highest + 2, shape).astype(DTYPES[dtype])  # one past what can be: it must be harmless
+    # One past what can be: it must be harmless.
+    return generator.integers(0, min(highest + 2, np.iinfo(DTYPES[dtype]).max), shape).astype(DTYPES[dtype])
 
 
 def draw_arguments(generator, kernel):
@@ -48,7 +56,7 @@ def draw_arguments(generator, kernel):
     sizes = draw_sizes(generator, kernel)
     arguments = {}
     for info in kernel.inputs:
-        shape = [eval(size, {"__builtins__": {}}, sizes) for size in info.shape]  # size expressions are Python's too
+        shape = extents(info.shape, sizes)
         if not shape and info.default is not None and generator.random() < 0.5:
             continue
         if not shape:
