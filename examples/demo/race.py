@@ -56,7 +56,7 @@ def torch_seconds(q, k, v) -> float:
 
 def race(demo: str, folder: Path, arrays: dict, threads: int) -> None:
     program = Program(demo, folder, threads)
-    ours, theirs, peaks = [], [], []
+    ours, theirs, peaks = [], [], []  # of one round beside each other, so that what disturbs one disturbs all
     if torch is not None:
         torch.set_num_threads(threads)
         rivals = [torch.from_numpy(arrays[name])[None] for name in ("q", "k", "v")]
@@ -66,24 +66,25 @@ def race(demo: str, folder: Path, arrays: dict, threads: int) -> None:
         if torch is not None:
             torch_seconds(*rivals)
             theirs.append(torch_seconds(*rivals))
-        if len(peaks) < 3:
-            peaks.append(program.ask("peak"))
+        peaks.append(program.ask("peak"))
     program.ask("write")
     program.close()
 
-    seconds, peak = statistics.median(ours), max(peaks)
+    seconds, peak = statistics.median(ours), statistics.median(peaks)
+    share = statistics.median(FLOPS / run / most for run, most in zip(ours, peaks))
     print(f"  {threads} thread{'s' if threads > 1 else ''}")
     print(
         f"    attn          {seconds * 1e3:7.1f} ms {FLOPS / seconds / 1e9:7.0f} GF/s   "
-        f"{FLOPS / seconds / peak:.2f} of the FMA peak, {peak / 1e9:.0f} GF/s"
+        f"{share:.2f} of the FMA peak, {peak / 1e9:.0f} GF/s"
     )
     if torch is None:
         print("    PyTorch is not installed, so there is nothing to compare with (./setup.sh --test installs it)")
     else:
         rival = statistics.median(theirs)
+        ratio = statistics.median(other / run for run, other in zip(ours, theirs))
         print(
             f"    PyTorch SDPA  {rival * 1e3:7.1f} ms {FLOPS / rival / 1e9:7.0f} GF/s   "
-            f"attn is {rival / seconds:.2f} times as fast"
+            f"attn is {ratio:.2f} times as fast"
         )
 
 
@@ -103,7 +104,10 @@ def main() -> None:
     arrays["valid"] = np.full(HEADS, TOKENS, np.int32)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
-    print(f"{HEADS} heads × {TOKENS} tokens × {WIDTH}, float32: {FLOPS / 1e9:.1f} GF, median of {ROUNDS} runs")
+    print(f"{HEADS} heads × {TOKENS} tokens × {WIDTH}, float32: {FLOPS / 1e9:.1f} GF, medians of {ROUNDS} rounds")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2:
+        print(f"  other programs are busy here (load {load:.1f} on {cores} cores): the times are not what this machine can do")
     for threads in sorted({1, min(2, os.cpu_count() or 1)}):
         race(demo, folder, arrays, threads)
     difference = worst_difference(folder, arrays)

@@ -99,5 +99,5 @@ llvm::Expected<KernelOp> Program::onlyKernel() {
   if (found.empty())
     return textError(options.name + ": error: the source has no kernel");
   return textError(options.name + ": error: the source has " + llvm::Twine(found.size()) + " kernels (" + names +
-                 "): say which one");
+                   "): say which one");
 }

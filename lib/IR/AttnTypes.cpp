@@ -137,7 +137,8 @@ static FailureOr<SizeAttr> parseLeaf(AsmParser &parser) {
   }
   StringRef name;
   if (parser.parseOptionalKeyword(&name))
-    return parser.emitError(parser.getCurrentLocation(), "expected a size: a name, an integer or an expression of them");
+    return parser.emitError(parser.getCurrentLocation(),
+                            "expected a size: a name, an integer or an expression of them");
   return SizeAttr::named(parser.getContext(), name);
 }
 
@@ -233,7 +234,7 @@ SizeAttr SizeAttr::substitute(const llvm::StringMap<int64_t> &values) const {
 //===----------------------------------------------------------------------===//
 
 LogicalResult AttnTensorType::verify(llvm::function_ref<InFlightDiagnostic()> emitError, ArrayRef<SizeAttr> shape,
-                                 Type element) {
+                                     Type element) {
   for (SizeAttr size : shape)
     if (size.isConstant() && size.getValue() < 0)
       return emitError() << "dimension " << size.getValue() << " is negative";

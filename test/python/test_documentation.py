@@ -48,6 +48,18 @@ def test_the_readmes_python(monkeypatch, capsys):
     assert "<attn.Kernel scaled_dot(" in capsys.readouterr().out
 
 
+def test_the_readmes_commands_for_c(tmp_path):
+    """As they stand, with the examples and the build where the README has them."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "release").symlink_to(os.environ["ATTN_BUILD"])
+    (tmp_path / "main.c").write_text('#include "scaled_dot.h"\nint main(void) { return scaled_dot(0, 0, 0, 0, 0, 0) == 0; }\n')
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"## From C\n\n```sh\n(.*?)```", text, re.S)
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    subprocess.run(["sh", "-eu", "-c", commands + "./a.out"], cwd=tmp_path, env=environment, check=True)
+
+
 def test_the_readmes_spec_is_the_example():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     spec = text[text.index("attention scaled_dot") : text.index("```\n\nAdditive")]

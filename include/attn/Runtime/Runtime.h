@@ -5,8 +5,8 @@
  *     int NAME(const DLTensor *input, ..., DLTensor *output, ...);
  *
  * that returns 0, or one of the codes below; then it has written nothing, except after ATTN_ERROR_KERNEL and
- * ATTN_ERROR_MEMORY, which may arise after a part of the outputs was written. Nothing aborts, throws or prints. All functions are
- * thread-safe.
+ * ATTN_ERROR_MEMORY, which may arise after a part of the outputs was written. Nothing aborts, throws or prints. All
+ * functions are thread-safe.
  *
  *===----------------------------------------------------------------------===*/
 
