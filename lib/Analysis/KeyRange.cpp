@@ -165,7 +165,7 @@ MaskRange attn::maskRange(Value condition, BlockArgument key) { return rangeOf(c
 // Text
 //===----------------------------------------------------------------------===//
 
-/// A value as the source would write it, as far as it is made of names, sizes, reads and sums; else "…".
+/// A value as the source would write it, as far as it is made of names, sizes, reads, sums and differences; else "…".
 static std::string describe(Value value) {
   APInt constant;
   if (matchPattern(value, m_ConstantInt(&constant)))
@@ -175,8 +175,8 @@ static std::string describe(Value value) {
   Operation *op = value.getDefiningOp();
   if (auto size = dyn_cast<SizeOp>(op))
     return size.getSize().str();
-  if (isa<arith::AddIOp>(op))
-    return describe(op->getOperand(0)) + " + " + describe(op->getOperand(1));
+  if (isa<arith::AddIOp, arith::SubIOp>(op))
+    return describe(op->getOperand(0)) + (isa<arith::AddIOp>(op) ? " + " : " - ") + describe(op->getOperand(1));
   auto read = dyn_cast<ReadOp>(op);
   if (!read)
     return "…";

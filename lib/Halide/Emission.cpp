@@ -12,7 +12,7 @@ using namespace attn;
 using Halide::Target;
 
 /// Floats are IEEE: NaN, infinities and the order of sums are kept. (Multiply-adds are contracted later,
-/// when the bitcode becomes an object.) Buffers may be larger than 2 GiB.
+/// when the bitcode becomes an object.)
 Halide::Target lowering::loweringTarget(const Machine &machine) {
   return Target(machine.target).with_feature(Target::StrictFloat).with_feature(Target::NoBoundsQuery);
 }

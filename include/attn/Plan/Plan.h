@@ -10,6 +10,7 @@
 #include "attn/IR/Attn.h"
 
 #include <string>
+#include <vector>
 
 namespace attn {
 
@@ -29,8 +30,16 @@ struct TilePlan {
   unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of keyUnroll.
 };
 
+/// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
+struct KeyRangePlan {
+  std::string name;     ///< Of the softmax or sum.
+  std::string possible; ///< Keys outside are not visited: "0 <= n < valid[b]".
+  std::string certain;  ///< Chunks inside evaluate no mask.
+};
+
 struct Plan {
   TilePlan tile;
+  std::vector<KeyRangePlan> ranges;
   unsigned lanes = 4; ///< Elements of a vector in statements that are not tiled.
 
   static Plan choose(KernelOp kernel, const Machine &machine);
