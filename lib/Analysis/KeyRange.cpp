@@ -165,6 +165,14 @@ MaskRange attn::maskRange(Value condition, BlockArgument key) { return rangeOf(c
 // Text
 //===----------------------------------------------------------------------===//
 
+static std::string describe(Value value);
+
+/// A value after a minus sign or before a product: sums in parentheses.
+static std::string describeFactor(Value value) {
+  std::string text = describe(value);
+  return text.find(' ') == std::string::npos || text.back() == ']' ? text : "(" + text + ")";
+}
+
 /// A value as the source would write it, as far as it is made of names, sizes, reads, sums and differences; else "…".
 static std::string describe(Value value) {
   APInt constant;
@@ -175,8 +183,10 @@ static std::string describe(Value value) {
   Operation *op = value.getDefiningOp();
   if (auto size = dyn_cast<SizeOp>(op))
     return size.getSize().str();
-  if (isa<arith::AddIOp, arith::SubIOp>(op))
-    return describe(op->getOperand(0)) + (isa<arith::AddIOp>(op) ? " + " : " - ") + describe(op->getOperand(1));
+  if (isa<arith::AddIOp>(op))
+    return describe(op->getOperand(0)) + " + " + describe(op->getOperand(1));
+  if (isa<arith::SubIOp>(op))
+    return describe(op->getOperand(0)) + " - " + describeFactor(op->getOperand(1));
   auto read = dyn_cast<ReadOp>(op);
   if (!read)
     return "…";
@@ -200,7 +210,7 @@ static std::string describeLinear(const KeyBound &bound) {
       text += text.empty() ? "-" : coefficient < 0 ? " - " : " + ";
     if (std::abs(coefficient) != 1)
       text += std::to_string(std::abs(coefficient)) + " * ";
-    text += describe(value);
+    text += coefficient == 1 ? describe(value) : describeFactor(value);
   }
   if (text.empty())
     return std::to_string(bound.constant);
