@@ -17,7 +17,10 @@
 using namespace attn;
 using namespace llvm::orc;
 
-extern "C" void halide_error(void *context, const char *text); // lib/Runtime/Error.c
+// Of lib/Runtime: Error.c and Workspace.c.
+extern "C" void halide_error(void *context, const char *text);
+extern "C" void *halide_malloc(void *context, size_t size);
+extern "C" void halide_free(void *context, void *block);
 
 namespace {
 
@@ -36,10 +39,14 @@ struct Process {
     auto process = std::make_unique<Process>();
     process->jit = std::move(*jit);
     process->runtime = &process->jit->getMainJITDylib();
-    // Defined first, so that the weak definition in Halide's runtime gives way to it.
+    // Defined first, so that the weak definitions in Halide's runtime give way to them.
     SymbolMap ours;
-    ours[process->jit->mangleAndIntern("halide_error")] = {ExecutorAddr::fromPtr(&halide_error),
-                                                           llvm::JITSymbolFlags::Exported};
+    auto define = [&](llvm::StringRef name, auto *function) {
+      ours[process->jit->mangleAndIntern(name)] = {ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
+    };
+    define("halide_error", &halide_error);
+    define("halide_malloc", &halide_malloc);
+    define("halide_free", &halide_free);
     if (llvm::Error error = process->runtime->define(absoluteSymbols(std::move(ours))))
       return error;
     if (llvm::Error error = process->jit->addObjectFile(
