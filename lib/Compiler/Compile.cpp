@@ -1,9 +1,11 @@
 //===- Compile.cpp - A source to kernels of this process, or to an object -===//
 //
 //   parse → interface → simplify → plan and lower → machine code → load, or write
+//                     ↘ the cache on disk ────────────────────────↗
 //
 //===----------------------------------------------------------------------===//
 
+#include "DiskCache.h"
 #include "Header.h"
 #include "Jit.h"
 #include "Kernel.h"
@@ -20,48 +22,6 @@ using namespace attn;
 
 using Shared = std::shared_ptr<const Kernel::Implementation>;
 
-static llvm::Expected<ArgvFunction> compileForThisProcess(const HalideKernel &kernel,
-                                                          const KernelInterface &interface) {
-  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), /*runtime=*/false);
-  if (!bitcode)
-    return bitcode.takeError();
-  llvm::Expected<std::string> object = emitMachineCode(*bitcode, MachineCodeKind::Object);
-  if (!object)
-    return object.takeError();
-  return loadKernel(*object, halideArgvFunction(interface));
-}
-
-static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOptions options) {
-  Program program(source, options);
-  if (llvm::Error error = program.parse())
-    return error;
-  llvm::Expected<KernelOp> only = program.onlyKernel();
-  if (!only)
-    return only.takeError();
-  llvm::Expected<KernelInterface> interface = program.interfaceOf(*only);
-  if (!interface)
-    return interface.takeError();
-  if (llvm::Error error = program.simplify())
-    return error;
-  llvm::Expected<Machine> machine = machineForTarget(options.target);
-  if (!machine)
-    return machine.takeError();
-  // Passes may have replaced the kernel.
-  llvm::Expected<HalideKernel> lowered = program.lower(program.kernels().front(), *machine);
-  if (!lowered)
-    return lowered.takeError();
-  ArgvFunction function = nullptr;
-  if (options.target == "host") {
-    llvm::Expected<ArgvFunction> loaded = compileForThisProcess(*lowered, *interface);
-    if (!loaded)
-      return loaded.takeError();
-    function = *loaded;
-  }
-  options.kernel = interface->name;
-  return std::make_shared<const Kernel::Implementation>(std::string(source), std::move(options), std::move(*interface),
-                                                        function);
-}
-
 /// Text that two compilations have in common only if they give the same kernel. Each part is preceded by its length.
 static std::string cacheKey(std::string_view source, const CompileOptions &options) {
   std::string key;
@@ -73,6 +33,73 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
     add(fmt::format("{}={}", name, value));
   add(options.checkBounds ? "checked" : "");
   return key;
+}
+
+/// A program's only kernel as a pipeline.
+static llvm::Expected<HalideKernel> simplifyAndLower(Program &program, const Machine &machine) {
+  if (llvm::Error error = program.simplify())
+    return error;
+  return program.lower(program.kernels().front(), machine); // passes may have replaced the kernel
+}
+
+static llvm::Expected<std::string> compileToMachineCode(Program &program, const KernelInterface &interface,
+                                                        const Machine &machine) {
+  llvm::Expected<HalideKernel> lowered = simplifyAndLower(program, machine);
+  if (!lowered)
+    return lowered.takeError();
+  llvm::Expected<std::string> bitcode = lowered->bitcode(halideFunction(interface), /*runtime=*/false);
+  if (!bitcode)
+    return bitcode.takeError();
+  return emitMachineCode(*bitcode, MachineCodeKind::Object);
+}
+
+/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded.
+static llvm::Expected<ArgvFunction> loadOrCompile(Program &program, const KernelInterface &interface,
+                                                  const Machine &machine, llvm::StringRef key) {
+  std::string function = halideArgvFunction(interface);
+  std::optional<DiskCache> cache = DiskCache::open();
+  if (std::optional<std::string> stored = cache ? cache->find(key) : std::nullopt) {
+    llvm::Expected<ArgvFunction> loaded = loadKernel(*stored, function);
+    if (loaded)
+      return loaded;
+    llvm::consumeError(loaded.takeError());
+  }
+  llvm::Expected<std::string> object = compileToMachineCode(program, interface, machine);
+  if (!object)
+    return object.takeError();
+  if (cache)
+    cache->store(key, *object);
+  return loadKernel(*object, function);
+}
+
+static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOptions options, llvm::StringRef key) {
+  Program program(source, options);
+  if (llvm::Error error = program.parse())
+    return error;
+  llvm::Expected<KernelOp> only = program.onlyKernel();
+  if (!only)
+    return only.takeError();
+  llvm::Expected<KernelInterface> interface = program.interfaceOf(*only);
+  if (!interface)
+    return interface.takeError();
+  llvm::Expected<Machine> machine = machineForTarget(options.target);
+  if (!machine)
+    return machine.takeError();
+  ArgvFunction function = nullptr;
+  if (options.target == "host") {
+    llvm::Expected<ArgvFunction> loaded = loadOrCompile(program, *interface, *machine, key);
+    if (!loaded)
+      return loaded.takeError();
+    function = *loaded;
+  } else {
+    // It cannot run here, but what is wrong with it is to be known.
+    llvm::Expected<HalideKernel> lowered = simplifyAndLower(program, *machine);
+    if (!lowered)
+      return lowered.takeError();
+  }
+  options.kernel = interface->name;
+  return std::make_shared<const Kernel::Implementation>(std::string(source), std::move(options), std::move(*interface),
+                                                        function);
 }
 
 /// Compiles what is not in the cache. Threads that ask for the same kernel at once wait for one of them.
@@ -91,7 +118,7 @@ static Shared compileOnce(std::string_view source, const CompileOptions &options
     }
     entry->second = promise.get_future().share();
   }
-  llvm::Expected<Shared> compiled = compileKernel(source, options);
+  llvm::Expected<Shared> compiled = compileKernel(source, options, key);
   if (compiled) {
     promise.set_value(*compiled);
     return *compiled;

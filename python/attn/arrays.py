@@ -124,7 +124,7 @@ def as_tensor(name: str, array: Any, writable: bool = False) -> _attn.Tensor:
             )
         array = array.detach()
     dtype = ""
-    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+    if isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         array, dtype = array.view(np.uint16), "bf16"
     try:
         return _attn.Tensor(array, writable, dtype)

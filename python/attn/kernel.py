@@ -150,7 +150,8 @@ def compile(
     dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
     check_bounds: data-dependent subscripts that are out of bounds are errors, not clamped.
 
-    The same arguments give the same kernel from a cache. Raises attn.CompileError with all errors of the source.
+    The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
+    ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
     """
     path = _path_of(source)
     options = _attn.CompileOptions(

@@ -37,10 +37,7 @@ TEST(Workspace, BlocksAreAlignedAndApart) {
   halide_free(nullptr, nullptr);
 }
 
-TEST(Workspace, SaysWhenThereIsNoMemory) {
-  EXPECT_EQ(halide_malloc(nullptr, SIZE_MAX), nullptr);
-  EXPECT_EQ(halide_malloc(nullptr, SIZE_MAX / 2), nullptr);
-}
+TEST(Workspace, SaysWhenThereIsNoMemory) { EXPECT_EQ(halide_malloc(nullptr, SIZE_MAX), nullptr); }
 
 // More blocks than there are slots, freed by another thread than took them, on many threads at once: a block that two
 // had at a time would lose its pattern.

@@ -85,7 +85,8 @@ private:
 };
 
 /// Compiles one kernel of `source` for this machine. The same source and options give the same kernel from
-/// a cache in memory. Thread-safe. Throws CompileError.
+/// a cache in memory, and in a later process from one on disk: in the folder that the variable ATTN_CACHE_DIR names, or
+/// `attn` in the user's cache folder; none where the variable is empty. Thread-safe. Throws CompileError.
 ATTN_EXPORT Kernel compile(std::string_view source, const CompileOptions &options = {});
 
 /// Kernels compiled ahead of time.

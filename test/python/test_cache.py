@@ -1,0 +1,44 @@
+"""Kernels on disk: a second process takes what the first compiled."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import numpy as np
+import attn
+kernel = attn.compile("attention twice(x: f32[N]) {\\n  y[n] = 2 * x[n]\\n  return y\\n}\\n")
+assert kernel(np.float32([1, 2, 3])).tolist() == [2, 4, 6]
+"""
+
+
+def start(folder: Path) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM], env={**os.environ, "ATTN_CACHE_DIR": str(folder)})
+
+
+def objects(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if "attn-" in path.name]
+
+
+def test_a_second_process_finds_the_kernel(tmp_path):
+    assert start(tmp_path).wait() == 0
+    (stored,) = objects(tmp_path)
+    before = stored.stat()
+    assert start(tmp_path).wait() == 0
+    assert stored.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_damaged_kernel_is_compiled_again(tmp_path):
+    assert start(tmp_path).wait() == 0
+    (stored,) = objects(tmp_path)
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[: len(whole) // 2])
+    assert start(tmp_path).wait() == 0
+    assert stored.read_bytes() == whole
+
+
+def test_processes_share_a_folder(tmp_path):
+    processes = [start(tmp_path) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert len(objects(tmp_path)) == 1
