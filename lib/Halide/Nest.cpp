@@ -163,8 +163,16 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   return func(call);
 }
 
-Expr Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
+void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
   Func func = stage.func;
+  if (op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType())) {
+    llvm::SmallVector<Expr> counts;
+    for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
+      counts.push_back(extent(kernel, size));
+    addSum(func, counts, std::move(stage),
+           [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
+    return;
+  }
   int self = addStage(std::move(stage));
   Halide::Region ranges;
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
@@ -178,18 +186,16 @@ Expr Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
   std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
   func(stageVars) = identity(op.getKind(), value.type());
   func(arguments) = combine(op.getKind(), func(arguments), value);
-  return {};
 }
 
-/// combine of values[0], …, pairwise, so that the sum's depth is logarithmic.
-static Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
+Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
   for (size_t width = values.size() / 2; width > 0; width /= 2)
     for (size_t index = 0; index < width; ++index)
       values[index] = combine(kind, values[index], values[index + width]);
   return values[0];
 }
 
-Expr Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
+void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
   int width = kernel.plan.lanes;
   Func func = stage.func;
   Func partial(kernel.uniqueName(func.name() + "_partial"));
@@ -233,7 +239,6 @@ Expr Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
   func(stageVars) = combineTree(op.getKind(), lanesValues);
   func(arguments) = combine(op.getKind(), func(arguments), rest);
-  return {};
 }
 
 //===----------------------------------------------------------------------===//

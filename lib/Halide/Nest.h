@@ -34,18 +34,22 @@ struct Stage {
   std::vector<Halide::Var> vars;
   int consumer = -1;                ///< The stage in whose loops this one is computed; −1: the nest's own Func.
   std::optional<Halide::RVar> loop; ///< Inside this reduction loop of the consumer.
-  Halide::Func partial;             ///< Of a Partial stage: (lane, vars…) partial results.
+  Halide::Func partial;             ///< Of a Partial stage, and of some of Rows: (lane, vars…) partial results.
+  bool scalar = false;              ///< None of its variables runs along vectors.
+  bool lanesOfConsumer = false;     ///< Computed for one vector of its consumer at a time: it lies in registers.
 };
 
 /// Scores, maximum and sum of the rows of a softmax, in powers of two:
 /// weight(n) = 2^(score(n) − maximum) / sum. Masked scores are −inf; the maximum is at least the lowest finite
 /// float, so that a row with nothing left has sum 0.
 struct RowSoftmax {
-  Halide::Func score;             ///< (keys…, rows…): log2(e) · score
+  Halide::Func score;             ///< (keys…, the last first, rows…): log2(e) · score
   Halide::Func maximum;           ///< (rows…)
   Halide::Func sum;               ///< (rows…): Σ 2^(score − maximum)
   std::vector<Halide::Expr> rows; ///< The rows, where the softmax is read.
 
+  /// Keys are in the order of the softmax's indices.
+  Halide::Expr scoreAt(std::vector<Halide::Expr> keys) const;
   Halide::Expr exponential(std::vector<Halide::Expr> keys) const;
   Halide::Expr weight(std::vector<Halide::Expr> keys) const;
   Halide::Expr logSumExp() const;
@@ -73,8 +77,12 @@ private:
 
   /// A reduction nested in the formula: a Func over the index variables it depends on, called where it stands.
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
-  Halide::Expr addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
-  Halide::Expr addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
+  void addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
+  /// Defines `sum` over the variables of `stage` as the sum of `term` (of index values, in the loops of a stage) over
+  /// all index values below `counts`, accurate however many there are (NestSum.cpp).
+  void addSum(Halide::Func sum, llvm::ArrayRef<Halide::Expr> counts, Stage stage,
+              llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
+  void addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// The body of a reduction at these values of its index variables; the identity where its condition is false.
   Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
 
@@ -83,6 +91,9 @@ private:
                         llvm::ArrayRef<SizeAttr> keys, const Environment &rows);
   /// The same for a graph op, where its rows are read at `rows`.
   RowSoftmax addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows);
+  /// Maximum and sum of `softmax`, whose score is defined; `sink` is in powers of two, or undefined.
+  void addMaximumAndSum(RowSoftmax &softmax, const std::string &name, llvm::ArrayRef<Halide::Expr> keyCounts,
+                        const std::vector<Halide::Var> &rows, Halide::Expr sink);
 
   int addStage(Stage stage);
   /// `found` in the order of the arguments of `consumer`, the rest after them.
@@ -115,6 +126,8 @@ private:
 /// How a reduction of this kind combines two values, and what it starts from.
 Halide::Expr combine(ReduceKind kind, Halide::Expr a, Halide::Expr b);
 Halide::Expr identity(ReduceKind kind, Halide::Type type);
+/// combine of a power of two of values, pairwise, so that its depth is logarithmic.
+Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
 
 /// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
 ReadOp proportionalTo(mlir::Value value);

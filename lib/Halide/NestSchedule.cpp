@@ -33,6 +33,15 @@ LoopLevel Nest::level(const Stage &stage) {
   return level(consumer);
 }
 
+static void schedulePartial(Stage &stage) {
+  Var lane("lane$");
+  if (stage.vars.empty())
+    stage.partial.compute_root();
+  else
+    stage.partial.compute_at(stage.func, stage.vars[0]);
+  stage.partial.vectorize(lane).update().vectorize(lane);
+}
+
 void Nest::scheduleStage(Stage &stage) {
   int width = kernel.plan.lanes;
   LoopLevel where = level(stage);
@@ -44,11 +53,15 @@ void Nest::scheduleStage(Stage &stage) {
     break;
   }
   case Stage::Kind::Rows:
+    if (stage.partial.defined())
+      schedulePartial(stage);
     break;
   case Stage::Kind::Lanes:
-    if (!stage.vars.empty()) {
+    if (!stage.vars.empty() && !stage.scalar) {
       std::vector<Halide::VarOrRVar> order;
       Var lane("lane$");
+      if (stage.lanesOfConsumer)
+        stage.func.bound_storage(stage.vars[0], width);
       stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);
       stage.func.update().split(stage.vars[0], stage.vars[0], lane, width, TailStrategy::GuardWithIf).vectorize(lane);
       // Lanes innermost, then the reduction: the accumulators stay in registers.
@@ -60,15 +73,9 @@ void Nest::scheduleStage(Stage &stage) {
       stage.func.update().reorder(order);
     }
     break;
-  case Stage::Kind::Partial: {
-    Var lane("lane$");
-    if (stage.vars.empty())
-      stage.partial.compute_root();
-    else
-      stage.partial.compute_at(stage.func, stage.vars[0]);
-    stage.partial.vectorize(lane).update().vectorize(lane);
+  case Stage::Kind::Partial:
+    schedulePartial(stage);
     break;
-  }
   }
 }
 

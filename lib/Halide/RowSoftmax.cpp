@@ -23,13 +23,20 @@ static std::vector<Expr> concat(std::vector<Expr> first, const std::vector<Expr>
   return first;
 }
 
+Expr RowSoftmax::scoreAt(std::vector<Expr> keys) const {
+  std::reverse(keys.begin(), keys.end());
+  return score(concat(std::move(keys), rows));
+}
+
 Expr RowSoftmax::exponential(std::vector<Expr> keys) const {
-  return exp2OfNonPositive(score(concat(std::move(keys), rows)) - maximum(rows));
+  return exp2OfNonPositive(scoreAt(std::move(keys)) - maximum(rows));
 }
 
 Expr RowSoftmax::weight(std::vector<Expr> keys) const {
-  Expr value = exponential(std::move(keys)), total = sum(rows);
-  return Halide::select(total == 0.0f, constant(value.type(), 0), value / total);
+  // What is masked has weight 0 in a row of NaN, too; a row whose sum is 0 has nothing else.
+  Expr masked = scoreAt(keys) == -infinity(score.type());
+  Expr value = exponential(std::move(keys));
+  return Halide::select(masked, constant(value.type(), 0), value / sum(rows));
 }
 
 Expr RowSoftmax::logSumExp() const {
@@ -37,6 +44,95 @@ Expr RowSoftmax::logSumExp() const {
   Halide::Type type = total.type();
   Expr value = largest * constant(type, 0.693147180559945309417) + lowering::log(total);
   return Halide::select(total == 0.0f, -infinity(type), value);
+}
+
+namespace {
+/// The keys of a row with lanes along the last index: whole vectors, then one by one what is left.
+struct RowKeys {
+  RowKeys(llvm::ArrayRef<Expr> counts, int width, Var lane)
+      : vectors(domain(counts, counts.back() / width)), tail(domain(counts, counts.back() % width)),
+        vectorKeys(keys(vectors, vectors[0] * width + lane)),
+        tailKeys(keys(tail, counts.back() / width * width + tail[0])) {}
+
+  RDom vectors, tail;
+  std::vector<Expr> vectorKeys, tailKeys;
+
+private:
+  static RDom domain(llvm::ArrayRef<Expr> counts, Expr last) {
+    Halide::Region ranges = {{0, last}};
+    for (const Expr &count : llvm::reverse(counts.drop_back()))
+      ranges.push_back({0, count});
+    return RDom(ranges);
+  }
+  static std::vector<Expr> keys(const RDom &domain, Expr last) {
+    std::vector<Expr> result;
+    for (int dimension = domain.dimensions() - 1; dimension > 0; --dimension)
+      result.push_back(domain[dimension]);
+    result.push_back(last);
+    return result;
+  }
+};
+} // namespace
+
+static Expr larger(Expr a, Expr b) { return Halide::select(b > a, b, a); }
+
+/// (Σ term, what the additions rounded away), for terms that are not negative: a step that loses something else doubles
+/// the sum, so that all such steps together lose no more than the last one could.
+static Func compensatedSum(const std::string &name, const std::vector<Var> &vars, Expr term) {
+  Func sum(name);
+  Expr zero = constant(term.type(), 0);
+  std::vector<Expr> at(vars.begin(), vars.end());
+  sum(vars) = Halide::Tuple(zero, zero);
+  Expr before = sum(at)[0], after = before + term;
+  sum(at) = Halide::Tuple(after, sum(at)[1] + ((before - after) + term));
+  return sum;
+}
+
+void Nest::addMaximumAndSum(RowSoftmax &softmax, const std::string &base, llvm::ArrayRef<Expr> counts,
+                            const std::vector<Var> &rowVars, Expr sink) {
+  int width = kernel.plan.lanes;
+  Var lane("lane$");
+  RowKeys keys(counts, width, lane);
+  std::vector<Expr> laneAt = concat({lane}, softmax.rows);
+  std::vector<Var> laneVars = {lane};
+  laneVars.insert(laneVars.end(), rowVars.begin(), rowVars.end());
+  auto addRows = [&](Func func, Func partial) {
+    Stage stage;
+    stage.kind = Stage::Kind::Rows;
+    stage.func = func;
+    stage.partial = partial;
+    stage.vars = rowVars;
+    addStage(stage);
+  };
+
+  // NaN are left out (the sum finds them); at least the lowest float, so that −∞ minus the maximum is −∞.
+  Halide::Type type = softmax.score.type();
+  Expr start = lowest(type), first = sink.defined() ? larger(start, sink) : start;
+  Func maximumLanes(kernel.uniqueName(base + "_maximum_lanes"));
+  maximumLanes(laneVars) = start;
+  maximumLanes(laneAt) = larger(maximumLanes(laneAt), softmax.scoreAt(keys.vectorKeys));
+  softmax.maximum = Func(kernel.uniqueName(base + "_maximum"));
+  std::vector<Expr> lanesValues;
+  for (int index = 0; index < width; ++index)
+    lanesValues.push_back(maximumLanes(concat({index}, softmax.rows)));
+  softmax.maximum(rowVars) = larger(first, combineTree(ReduceKind::Max, lanesValues));
+  softmax.maximum(softmax.rows) = larger(softmax.maximum(softmax.rows), softmax.scoreAt(keys.tailKeys));
+  addRows(softmax.maximum, maximumLanes);
+
+  Func sumLanes =
+      compensatedSum(kernel.uniqueName(base + "_sum_lanes"), laneVars, softmax.exponential(keys.vectorKeys));
+  Func sumTail = compensatedSum(kernel.uniqueName(base + "_sum_tail"), rowVars, softmax.exponential(keys.tailKeys));
+  addRows(sumTail, Func());
+  lanesValues.clear();
+  for (int index = 0; index < width; ++index) {
+    Halide::FuncRef value = sumLanes(concat({index}, softmax.rows));
+    lanesValues.push_back(value[0] + value[1]);
+  }
+  Halide::FuncRef tail = sumTail(softmax.rows);
+  Expr total = combineTree(ReduceKind::Sum, lanesValues) + (tail[0] + tail[1]);
+  softmax.sum = Func(kernel.uniqueName(base + "_sum"));
+  softmax.sum(rowVars) = sink.defined() ? exp2OfNonPositive(sink - softmax.maximum(softmax.rows)) + total : total;
+  addRows(softmax.sum, sumLanes);
 }
 
 RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mlir::Region *mask, mlir::Value sink,
@@ -64,7 +160,7 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
   std::vector<Var> keys, arguments;
   for (size_t position = 0; position < sizes.size(); ++position)
     keys.push_back(Var(kernel.uniqueName("key$")));
-  arguments = keys;
+  arguments.assign(keys.rbegin(), keys.rend()); // the last index runs fastest
   arguments.insert(arguments.end(), rowVars.begin(), rowVars.end());
 
   Stage stage;
@@ -93,31 +189,10 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
     value = Halide::select(lowering.expression(yielded(*mask)), value, -infinity(type));
   softmax.score(arguments) = value;
 
-  Halide::Region ranges;
+  llvm::SmallVector<Expr> counts;
   for (SizeAttr size : sizes)
-    ranges.push_back({0, extent(kernel, size)});
-  RDom domain(ranges);
-  std::vector<Expr> over;
-  for (int dimension = 0; dimension < domain.dimensions(); ++dimension)
-    over.push_back(domain[dimension]);
-  over.insert(over.end(), softmax.rows.begin(), softmax.rows.end());
-
-  Expr sinkValue = sink ? lowering.expression(sink) * log2e : Expr();
-  softmax.maximum = Func(kernel.uniqueName(base.str() + "_maximum"));
-  softmax.sum = Func(kernel.uniqueName(base.str() + "_sum"));
-  Expr start = lowest(type);
-  softmax.maximum(rowVars) = sink ? Halide::select(sinkValue > start, sinkValue, start) : start;
-  Expr largest = softmax.maximum(softmax.rows), candidate = softmax.score(over);
-  softmax.maximum(softmax.rows) = Halide::select(candidate > largest, candidate, largest);
-  softmax.sum(rowVars) = sink ? exp2OfNonPositive(sinkValue - softmax.maximum(softmax.rows)) : constant(type, 0);
-  softmax.sum(softmax.rows) += exp2OfNonPositive(softmax.score(over) - softmax.maximum(softmax.rows));
-  for (const Func &func : {softmax.maximum, softmax.sum}) {
-    Stage rowStage;
-    rowStage.kind = Stage::Kind::Rows;
-    rowStage.func = func;
-    rowStage.vars = rowVars;
-    addStage(rowStage);
-  }
+    counts.push_back(extent(kernel, size));
+  addMaximumAndSum(softmax, base.str(), counts, rowVars, sink ? lowering.expression(sink) * log2e : Expr());
   return softmax;
 }
 
@@ -274,27 +349,23 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
 
   // Σ over keys, lanes along the value index.
   Stage sumStage;
-  sumStage.kind = Stage::Kind::Lanes;
-  sumStage.func = Func(kernel.uniqueName(name + "_sum"));
   sumStage.vars = vars;
-  Func sum = sumStage.func;
-  int sumSelf = addStage(sumStage);
-  RDom domain(0, extent(kernel, keySize));
-  IndexBinding keyLoop{domain.x, {}, false, domain.x};
-  Environment inside;
-  bindIndices(body, inside, keyLoop);
-  std::vector<Expr> weightAt = {domain.x};
-  weightAt.insert(weightAt.end(), weightVars.begin() + 1, weightVars.end());
-  Expr term = weights(weightAt) * StageLowering(*this, inside, sumSelf).expression(valueFactor);
-  if (!op.getWhere().empty()) {
+  Func sum(kernel.uniqueName(name + "_sum"));
+  addSum(sum, extent(kernel, keySize), sumStage, [&](llvm::ArrayRef<IndexBinding> at, int sumSelf) {
+    const IndexBinding &keyLoop = at.front();
+    Environment inside;
+    bindIndices(body, inside, keyLoop);
+    std::vector<Expr> weightAt = {Halide::clamp(keyLoop.expr, 0, lastIndex(kernel, keySize))};
+    weightAt.insert(weightAt.end(), weightVars.begin() + 1, weightVars.end());
+    Expr term = weights(weightAt) * StageLowering(*this, inside, sumSelf).expression(valueFactor);
+    if (op.getWhere().empty())
+      return term;
     bindIndices(op.getWhere(), inside, keyLoop);
     Expr condition = StageLowering(*this, inside, sumSelf).expression(yielded(op.getWhere()));
-    term = Halide::select(condition, term, constant(term.type(), 0));
-  }
-  std::vector<Expr> arguments(vars.begin(), vars.end());
-  sum(vars) = constant(term.type(), 0);
-  sum(arguments) += term;
+    return Halide::select(condition, term, constant(term.type(), 0));
+  });
 
+  std::vector<Expr> arguments(vars.begin(), vars.end());
   Expr result = sum(arguments);
   if (single) {
     Expr total = softmax.sum(softmax.rows);

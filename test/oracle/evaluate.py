@@ -138,6 +138,8 @@ class _Evaluation:
             return self.noisy(self.applied(self.functions[expr.text], arguments))
         function = (_BINARY if expr.operator == "binary" else _FUNCTIONS)[expr.text]
         value = np.asarray(function(*arguments))
+        if expr.text == "gelu":  # by its definition: 1 + erf cancels far left of zero
+            value = arguments[0] / 2 * self.noisy(1 + self.noisy(_erf(arguments[0] / math.sqrt(2))))
         if expr.kind == INTEGER and value.dtype.kind == "f":
             return value.astype(np.int64)
         if expr.kind == FLOAT and value.dtype.kind != "f":
@@ -154,13 +156,12 @@ class _Evaluation:
         return value * (1 + self.noise * self.generator.uniform(-1, 1, value.shape))
 
     def noisy_sum(self, terms: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        """Partial sums are rounded too: their errors grow with the root of how many there are, or as that where terms are alike."""
+        """Partial sums are rounded too; kernels add so that their error does not grow with how many there are."""
         total = terms.sum(axes, keepdims=True)
         if not self.noise or total.dtype.kind != "f":
             return total
-        count = math.prod(terms.shape[axis] for axis in axes)
-        error = self.noise * max(math.sqrt(count), count / 8) * np.abs(terms).sum(axes, keepdims=True)
-        return total + self.generator.uniform(-0.5, 0.5, total.shape) * error
+        error = self.noise * np.abs(terms).sum(axes, keepdims=True)
+        return total + self.generator.uniform(-1, 1, total.shape) * error
 
     def applied(self, function: Function, arguments: list[np.ndarray]) -> np.ndarray:
         return np.asarray(eval(function.text, {"__builtins__": {}, **_FUNCTIONS}, dict(zip(function.parameters, arguments))))
@@ -212,7 +213,7 @@ class _Evaluation:
         powers = self.noisy(np.where(where, np.exp(self.noisy(body - highest)), 0))
         total = self.noisy_sum(powers, axes)
         if expr.args[2] is not None:
-            total = total + np.exp(sink - highest)
+            total = self.noisy(total + np.exp(sink - highest))
         if expr.text == "logsumexp":
             return np.log(total) + highest
-        return np.where(where & (total != 0), powers / np.where(total == 0, 1, total), 0)
+        return np.where(np.isneginf(body), 0, powers / np.where(total == 0, 1, total))  # also in rows of NaN
