@@ -116,21 +116,38 @@ def as_scalar(name: str, value: Any, dtype: str) -> _attn.Tensor:
 def as_tensor(name: str, array: Any, writable: bool = False) -> _attn.Tensor:
     """A view of `array`. Raises TypeError or ValueError where it cannot be viewed, with the reason."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor) and array.requires_grad:
+    view, dtype = array, ""
+    if torch is not None and isinstance(array, torch.Tensor):
+        array = _exact_elements(torch, name, array, writable)
+        # For strided tensors `__dlpack__` does the same, five times as slowly.
+        view = torch.utils.dlpack.to_dlpack(array) if _is_strided(torch, array) else array
+    elif isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
+        view, dtype = array.view(np.uint16), "bf16"
+    try:
+        return _attn.Tensor(view, writable, dtype)
+    except BufferError as error:
+        reason = _refusal(array, writable) or error
+        raise (ValueError if writable else TypeError)(f"{name}: {reason}") from None
+
+
+def _exact_elements(torch: Any, name: str, array: Any, writable: bool) -> Any:
+    """A tensor without what DLPack has no words for: gradients, and elements that are yet to be negated (`x.conj().imag`)."""
+    if array.requires_grad:
         if writable or torch.is_grad_enabled():
             raise ValueError(
                 f"{name}: requires grad, but this kernel has no backward pass: "
                 f"call {name}.detach(), or call the kernel under torch.no_grad()"
             )
         array = array.detach()
-    dtype = ""
-    if isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
-        array, dtype = array.view(np.uint16), "bf16"
-    try:
-        return _attn.Tensor(array, writable, dtype)
-    except BufferError as error:
-        reason = _refusal(array, writable) or error
-        raise (ValueError if writable else TypeError)(f"{name}: {reason}") from None
+    if array.is_neg():
+        if writable:
+            raise ValueError(f"{name}: is a view with negated elements, but the kernel would write to it")
+        array = array.resolve_neg()
+    return array
+
+
+def _is_strided(torch: Any, array: Any) -> bool:
+    return array.layout is torch.strided and array.is_cpu and not array.is_quantized
 
 
 def _refusal(array: Any, writable: bool) -> str | None:

@@ -135,3 +135,26 @@ def test_float64():
     out = attn.compile(spec("true").replace("f32", "f64"))(q, k, v)
     assert out.dtype == torch.float64
     torch.testing.assert_close(out, sdpa(q, k, v), rtol=1e-9, atol=1e-9)
+
+
+def test_elements_that_are_yet_to_be_negated_are_negated(kernel):
+    complex_numbers = torch.randn(2, 5, 6, dtype=torch.complex64)
+    q, k, valid = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.tensor([5, 2], dtype=torch.int32)
+    view = complex_numbers.conj().imag
+    assert view.is_neg()
+    torch.testing.assert_close(kernel(q, k, view, valid)[0], -kernel(q, k, complex_numbers.imag, valid)[0])
+    with pytest.raises(ValueError, match="out: is a view with negated elements, but the kernel would write to it"):
+        kernel(q, k, complex_numbers.imag, valid, out=(torch._neg_view(torch.zeros(2, 3, 6)), torch.zeros(2, 3, 5)))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (lambda: torch.ones(2, 3, 4).to_sparse(), "layout other than torch.strided"),
+        (lambda: torch.ones(2, 3, 4, device="meta"), "meta"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2, 3, 4), 0.1, 0, torch.qint8), "not supported by dlpack"),
+    ],
+)
+def test_what_dlpack_cannot_view_is_refused(kernel, tensor, reason):
+    with pytest.raises(TypeError, match=f"q: Tensor cannot be passed through DLPack: .*{reason}"):
+        kernel(tensor(), torch.ones(2, 5, 4), torch.ones(2, 5, 6), torch.tensor([5, 2], dtype=torch.int32))
