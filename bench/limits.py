@@ -1,0 +1,46 @@
+"""What this machine can do at most, measured in the same process as the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+READ_BYTES = 512 << 20  # more than any cache holds
+
+
+@dataclass(frozen=True)
+class Limits:
+    flops: float  #: float32 multiply-adds, two operations each, a second
+    bf16_flops: float  #: of paired bf16 dot products; 0 where the processor has none
+    bandwidth: float  #: bytes a second, read from memory
+
+
+class Meter:
+    """The C functions of limits.c and of the demo's peak.c."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self.folder = tempfile.TemporaryDirectory()
+        library = Path(self.folder.name) / "limits.so"
+        sources = [HERE / "limits.c", HERE.parent / "examples/demo/peak.c"]
+        flags = ["-O2", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread", "-Wno-psabi"]
+        subprocess.run(["cc", *flags, *map(str, sources), "-o", str(library)], check=True)
+        self.library = ctypes.CDLL(str(library))
+        for name in ("peak_flops", "peak_bf16", "read_bandwidth"):
+            getattr(self.library, name).restype = ctypes.c_double
+        self.memory = np.ones(READ_BYTES, np.uint8)
+
+    def measure(self) -> Limits:
+        return Limits(
+            self.library.peak_flops(self.threads),
+            self.library.peak_bf16(self.threads),
+            self.library.read_bandwidth(
+                self.memory.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(READ_BYTES), self.threads
+            ),
+        )

@@ -1,0 +1,118 @@
+"""One workload: everybody's times in turns, our worst error, the machine's limits."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+import attn
+
+from .limits import Limits, Meter
+from .workload import Call, Workload, in_double
+
+SHORTEST = 2e-3  #: seconds that one timing takes at least: short calls are repeated
+CHECKED_QUERIES = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    dtype: str
+    threads: int
+    seconds: dict[str, list[float]]  #: of each round, by who ran; "attn" is ours
+    error: float  #: relative to the largest number of the float64 result
+    limits: dict[str, float]
+    flops: float
+    read_bytes: float
+    failures: dict[str, str] = field(default_factory=dict)  #: who could not run, and why
+
+    def median(self, who: str) -> float:
+        return statistics.median(self.seconds[who])
+
+    def spread(self, who: str) -> float:
+        """Half the distance of the quartiles, relative to the median."""
+        low, _, high = statistics.quantiles(self.seconds[who], n=4)
+        return (high - low) / 2 / self.median(who)
+
+    def best_peer(self) -> str | None:
+        peers = [who for who in self.seconds if who != "attn"]
+        return min(peers, key=self.median, default=None)
+
+    def share(self) -> tuple[float, str] | None:
+        """Of the limit that the workload meets first."""
+        seconds = self.median("attn")
+        if self.flops:
+            which = "bf16_flops" if self.dtype == "bf16" and self.limits["bf16_flops"] else "flops"
+            return self.flops / seconds / self.limits[which], {"flops": "FMA", "bf16_flops": "bf16 dot"}[which]
+        if self.read_bytes:
+            return self.read_bytes / seconds / self.limits["bandwidth"], "read"
+        return None
+
+
+def repeats(call: Call) -> int:
+    begin = time.perf_counter()
+    call()
+    return max(1, round(SHORTEST / max(time.perf_counter() - begin, 1e-7)))
+
+
+def timed(call: Call, count: int) -> float:
+    call()  # its tensors are in cache again, or as far as they fit
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begin) / count
+
+
+def ours(workload: Workload) -> Call:
+    kernel = attn.compile(workload.spec, dtype=None if workload.dtype == "f32" else workload.dtype)
+    arguments = list(workload.inputs.values())
+    return lambda: kernel(*arguments)
+
+
+def formula_peers(workload: Workload) -> dict:
+    def eager():
+        return lambda: workload.formula(**workload.inputs)
+
+    def compiled():
+        torch._dynamo.reset()
+        function = torch.compile(workload.formula)
+        return lambda: function(**workload.inputs)
+
+    return {"eager": eager, "torch.compile": compiled} if workload.races_formula else {}
+
+
+def worst_error(workload: Workload, result: torch.Tensor) -> float:
+    if not workload.races_formula:
+        return float("nan")
+    expected = workload.formula(**in_double(workload.inputs))
+    return ((result.double() - expected).abs().max() / expected.abs().max()).item()
+
+
+def measure(workload: Workload, threads: int, rounds: int, meter: Meter) -> Row:
+    attn.set_num_threads(threads)
+    torch.set_num_threads(threads)
+    call = ours(workload)
+    error = worst_error(workload, call())
+    runners, failures = {"attn": call}, {}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        for who, prepare in {**workload.peers, **formula_peers(workload)}.items():
+            try:
+                runners[who] = prepare()
+                runners[who]()
+            except Exception as reason:  # a peer that cannot is named in the table, with what it said
+                runners.pop(who, None)
+                failures[who] = (str(reason) or type(reason).__name__).splitlines()[0]
+        counts = {who: repeats(runner) for who, runner in runners.items()}
+        seconds: dict[str, list[float]] = {who: [] for who in runners}
+        for _ in range(rounds):
+            for who, runner in runners.items():
+                seconds[who].append(timed(runner, counts[who]))
+    limits: Limits = meter.measure()
+    return Row(
+        workload.name, workload.dtype, threads, seconds, error, asdict(limits), workload.flops, workload.read_bytes, failures
+    )
