@@ -185,3 +185,8 @@ void attn::setNumThreads(int threads) {
   if (llvm::Error error = setHalideThreads(threads))
     throw std::runtime_error(llvm::toString(std::move(error)));
 }
+
+void attn::setThreadPool(attn_parallel_for parallelFor, void *pool) {
+  if (llvm::Error error = setHalideThreadPool(parallelFor, pool))
+    throw std::runtime_error(llvm::toString(std::move(error)));
+}

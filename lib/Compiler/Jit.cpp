@@ -7,6 +7,7 @@
 #include "Jit.h"
 
 #include "Embedded.h"
+#include "lib/Runtime/ThreadPool.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -83,13 +84,32 @@ llvm::Expected<ArgvFunction> attn::loadKernel(const std::string &object, const s
   return address->toPtr<ArgvFunction>();
 }
 
-llvm::Error attn::setHalideThreads(int threads) {
+/// A function of Halide's runtime in this process.
+template <typename Function> static llvm::Expected<Function *> runtimeFunction(llvm::StringRef name) {
   llvm::Expected<Process *> process = Process::get();
   if (!process)
     return process.takeError();
-  llvm::Expected<ExecutorAddr> address = (*process)->jit->lookup("halide_set_num_threads");
+  llvm::Expected<ExecutorAddr> address = (*process)->jit->lookup(name);
   if (!address)
     return address.takeError();
-  address->toPtr<int (*)(int)>()(std::max(threads, 0));
+  return address->toPtr<Function *>();
+}
+
+llvm::Error attn::setHalideThreads(int threads) {
+  auto set = runtimeFunction<int(int)>("halide_set_num_threads");
+  if (!set)
+    return set.takeError();
+  (*set)(std::max(threads, 0));
+  return llvm::Error::success();
+}
+
+llvm::Error attn::setHalideThreadPool(attn_parallel_for parallelFor, void *pool) {
+  auto set = runtimeFunction<attn_halide_par_for(attn_halide_par_for)>("halide_set_custom_do_par_for");
+  if (!set)
+    return set.takeError();
+  auto own = runtimeFunction<std::remove_pointer_t<attn_halide_par_for>>("halide_default_do_par_for");
+  if (!own)
+    return own.takeError();
+  attn_use_thread_pool(parallelFor, pool, *set, *own);
   return llvm::Error::success();
 }

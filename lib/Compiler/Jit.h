@@ -3,6 +3,7 @@
 #ifndef ATTN_LIB_COMPILER_JIT_H
 #define ATTN_LIB_COMPILER_JIT_H
 
+#include "attn/Runtime/Runtime.h"
 #include "llvm/Support/Error.h"
 #include <string>
 
@@ -16,6 +17,8 @@ llvm::Expected<ArgvFunction> loadKernel(const std::string &object, const std::st
 
 /// See attn::setNumThreads.
 llvm::Error setHalideThreads(int threads);
+/// See attn::setThreadPool.
+llvm::Error setHalideThreadPool(attn_parallel_for parallelFor, void *pool);
 
 } // namespace attn
 

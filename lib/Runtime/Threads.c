@@ -1,7 +1,15 @@
-/*===- Threads.c - How many threads kernels use ---------------------------===*/
+/*===- Threads.c - Which threads kernels use ------------------------------===*
+ *
+ * In objects alone: they hold Halide's runtime. Kernels of the process that compiled them find it through the JIT.
+ *
+ *===----------------------------------------------------------------------===*/
 
-#include "attn/Runtime/Runtime.h"
+#include "ThreadPool.h"
 
 int halide_set_num_threads(int count);
 
 void attn_set_num_threads(int threads) { halide_set_num_threads(threads < 0 ? 0 : threads); }
+
+void attn_set_thread_pool(attn_parallel_for parallel_for, void *pool) {
+  attn_use_thread_pool(parallel_for, pool, halide_set_custom_do_par_for, halide_default_do_par_for);
+}

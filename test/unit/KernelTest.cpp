@@ -4,6 +4,7 @@
 #include "attn/Compiler/Compiler.h"
 #include "attn/Runtime/Runtime.h"
 
+#include <atomic>
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -298,4 +299,32 @@ TEST(Threads, TheNumberOfThreadsCanBeSet) {
   setNumThreads(2);
   EXPECT_TRUE(addsRight(compile(adding(3)), 3, 1));
   setNumThreads(0);
+}
+
+/// A thread for each task, and how many there were.
+struct CountingPool {
+  std::atomic<int> tasks = 0;
+
+  static void run(void *pool, void (*task)(void *, int), void *closure, int count) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i)
+      threads.emplace_back([=] { task(closure, i); });
+    for (std::thread &thread : threads)
+      thread.join();
+    static_cast<CountingPool *>(pool)->tasks += count;
+  }
+};
+
+TEST(Threads, KernelsRunOnTheProgramsOwn) {
+  Kernel kernel = compile(scaleText);
+  TestTensor x("f32", {5, 3}), y("f32", {5, 3});
+  x.fill<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  CountingPool pool;
+  setThreadPool(CountingPool::run, &pool);
+  kernel.run({&x.tensor, nullptr}, {&y.tensor});
+  EXPECT_EQ(pool.tasks, 5); // a row each
+  EXPECT_EQ(y.data<float>()[14], 30);
+  setThreadPool(nullptr, nullptr);
+  kernel.run({&x.tensor, nullptr}, {&y.tensor});
+  EXPECT_EQ(pool.tasks, 5);
 }

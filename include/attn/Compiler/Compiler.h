@@ -11,6 +11,7 @@
 #define ATTN_COMPILER_COMPILER_H
 
 #include "attn/Runtime/DLPack.h"
+#include "attn/Runtime/Runtime.h"
 
 #include <cstdint>
 #include <map>
@@ -111,6 +112,9 @@ ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &opti
 
 /// Threads that all kernels of this process use together; 0 means one a core.
 ATTN_EXPORT void setNumThreads(int threads);
+
+/// Kernels of this process run on the program's own threads: see attn_set_thread_pool in attn/Runtime/Runtime.h.
+ATTN_EXPORT void setThreadPool(attn_parallel_for parallelFor, void *pool);
 
 } // namespace attn
 

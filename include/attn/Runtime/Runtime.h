@@ -40,6 +40,14 @@ const char *attn_last_error(void);
 /* How many threads all kernels of the process use together; 0 means one for each core. */
 void attn_set_num_threads(int threads);
 
+/* Threads of the program's own. Calls task(closure, i) once for each i from 0 to count - 1, on any threads and in any
+ * order, and returns when all of them have returned. */
+typedef void (*attn_parallel_for)(void *pool, void (*task)(void *closure, int i), void *closure, int count);
+
+/* From now on kernels run their tasks through `parallel_for`, which is given `pool`, and start no threads themselves;
+ * with NULL they use their own threads again. Not to be called while a kernel runs. */
+void attn_set_thread_pool(attn_parallel_for parallel_for, void *pool);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,7 +24,16 @@ static void print(int code, const float *values, int count) {
   printf("\n");
 }
 
+/* A pool without threads, which counts its loops. */
+static void in_order(void *pool, void (*task)(void *closure, int i), void *closure, int count) {
+  int i;
+  for (i = 0; i < count; ++i)
+    task(closure, i);
+  ++*(int *)pool;
+}
+
 int main(void) {
+  int loops = 0;
   float q[4] = {1, 1, 1, 1}, k[40], v[80], out[8], weight[20], x[3] = {1, 1, 1}, masked[3];
   int32_t valid[2] = {2, 6};
   int64_t q_shape[] = {2, 1, 2}, k_shape[] = {2, 10, 2}, v_shape[] = {2, 10, 4}, valid_shape[] = {2};
@@ -41,6 +50,10 @@ int main(void) {
     v[i] = (float)(i % 40);
   print(scaled_dot(&tq, &tk, &tv, &tvalid, &tout, &tweight), out, 8);
   print(masked_softmax(&tx, &tone, &tmasked), masked, 3);
+  attn_set_thread_pool(in_order, &loops);
+  print(masked_softmax(&tx, &tone, &tmasked), masked, 3);
+  attn_set_thread_pool(NULL, NULL);
+  printf("%s\n", loops ? "its own pool" : "another pool");
   k_shape[1] = 9;
   printf("%d:", scaled_dot(&tq, &tk, &tv, &tvalid, &tout, &tweight));
   printf(" %s\n", attn_last_error());
