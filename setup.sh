@@ -1,12 +1,17 @@
 #!/bin/sh
 # Installs what attn needs and this machine lacks: Debian packages (debian-packages.txt) and the PyPI packages of
-# .venv (requirements.txt; with --test also requirements-test.txt). Quick when nothing is missing.
+# .venv (requirements.txt); with --test also those of debian-packages-test.txt and requirements-test.txt. Quick when
+# nothing is missing.
 #
 #   ./setup.sh [--test]
 set -eu
 cd "$(dirname "$0")"
 requirements=requirements.txt
-[ "${1:-}" = --test ] && requirements=requirements-test.txt
+packages=debian-packages.txt
+if [ "${1:-}" = --test ]; then
+  requirements=requirements-test.txt
+  packages="$packages debian-packages-test.txt"
+fi
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -30,10 +35,12 @@ installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = i
 
 command -v dpkg-query >/dev/null || fail "attn is built on Debian 12 (bookworm); this system has no dpkg"
 missing=
-while read -r package version; do
-  case $package in '' | '#'*) continue ;; esac
-  installed "$package" || missing="$missing $package=$version"
-done <debian-packages.txt
+for list in $packages; do
+  while read -r package version; do
+    case $package in '' | '#'*) continue ;; esac
+    installed "$package" || missing="$missing $package=$version"
+  done <"$list"
+done
 if [ -n "$missing" ]; then
   say "installing Debian packages:$missing"
   as_root apt-get update -qq
