@@ -459,7 +459,9 @@ void Tile::defineWeights() {
     auto valueAt = [&](Expr key, int isWhole) { return storeScore ? Expr(score(at(q, key))) : scoreAt(key, isWhole); };
     for (int isWhole = 0; isWhole < forms; ++isWhole) {
       maximumKeys.push_back(keys({}, condition(isWhole)));
-      Expr candidate = valueAt(keyOf(maximumKeys.back()), isWhole);
+      Expr key = keyOf(maximumKeys.back()), candidate = valueAt(key, isWhole);
+      // Halide takes an update for a reduction only if it mentions the variable; a score may not.
+      candidate = select(key < 0, -candidate, candidate);
       maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
     }
     for (int isWhole = 0; isWhole < forms; ++isWhole) {
