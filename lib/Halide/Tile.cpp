@@ -541,7 +541,7 @@ void Tile::defineState() {
   if (!softmax) {
     state(stateVars) = counted({constant(type, 0)}, 0, 0);
     countBefore();
-    state(stateAt) = countedAfter({state(stateAt)[0] + output(outputChunk)});
+    state(stateAt) = countedAfter({sumOf(stateAt) + output(outputChunk)});
     return;
   }
   Expr start = lowest(type), startSum = constant(type, 0);
@@ -581,7 +581,7 @@ void Tile::define() {
     Expr total = state(element)[1], sum = state(element)[2];
     result = select(total == 0.0f, constant(sum.type(), 0), sum / total);
   } else {
-    result = state(element)[0];
+    result = sumOf(element);
   }
   result = convert(result, storageType(op.getResult().getType().getElementType()));
   if (kernel.plan.countChunks)
@@ -596,6 +596,11 @@ Halide::Tuple Tile::counted(std::vector<Expr> values, Expr visited, Expr masked)
     values.push_back(masked);
   }
   return Halide::Tuple(values);
+}
+
+Expr Tile::sumOf(const std::vector<Expr> &element) const {
+  Halide::FuncRef all = state(element);
+  return state.outputs() == 1 ? Expr(all) : all[0];
 }
 
 Func Tile::result() {

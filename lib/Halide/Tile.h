@@ -75,6 +75,8 @@ private:
   void defineState();
   /// `values` of the state, with the chunks visited and masked so far where they are counted.
   Halide::Tuple counted(std::vector<Halide::Expr> values, Halide::Expr visited, Halide::Expr masked) const;
+  /// The state of an element where there is no softmax.
+  Halide::Expr sumOf(const std::vector<Halide::Expr> &element) const;
   Halide::Expr addProduct(ReduceOp op, const Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
   Halide::Expr addPack(mlir::Value value, const Environment &environment);

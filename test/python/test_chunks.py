@@ -96,3 +96,11 @@ def test_a_mask_that_is_true_is_evaluated_on_no_whole_chunk():
 def test_a_kernel_without_the_option_has_no_count():
     kernel = attn.compile("attention f(x: f32[M, N], v: f32[N, E]) {\n  out[m, e] = sum[n](softmax[n](x[m, n]) * v[n, e])\n  return out\n}\n")
     assert [each.name for each in kernel.outputs] == ["out"]
+
+
+def test_a_sum_without_softmax_counts_and_evaluates_its_condition_everywhere():
+    source = "attention f(x: f32[M, D], y: f32[N, D], v: f32[N, E]) {\n  out[m, e] = sum[n](sigmoid(sum[d](x[m, d] * y[n, d])) * v[n, e] where n <= m)\n  return out\n}\n"
+    arrays = [np.ones(shape, "f") for shape in [(1024, 3), (1024, 3), (1024, 5)]]
+    out, (visited, masked, all_chunks) = attn.compile(source, count_chunks=True)(*arrays)
+    assert visited == masked < all_chunks
+    np.testing.assert_array_equal(out, attn.compile(source)(*arrays))
