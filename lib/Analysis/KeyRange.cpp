@@ -4,6 +4,7 @@
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
@@ -121,6 +122,46 @@ static MaskRange join(const MaskRange &a, const MaskRange &b) {
   return {hull(a.possible, b.possible), insideUnion(a.certain, b.certain)};
 }
 
+/// b `swapped(p)` a where a p b.
+static arith::CmpIPredicate swapped(arith::CmpIPredicate predicate) {
+  switch (predicate) {
+  case arith::CmpIPredicate::slt:
+    return arith::CmpIPredicate::sgt;
+  case arith::CmpIPredicate::sle:
+    return arith::CmpIPredicate::sge;
+  case arith::CmpIPredicate::sgt:
+    return arith::CmpIPredicate::slt;
+  case arith::CmpIPredicate::sge:
+    return arith::CmpIPredicate::sle;
+  default:
+    return predicate;
+  }
+}
+
+/// Where lhs `predicate` sign · rhs holds.
+static MaskRange comparison(arith::CmpIPredicate predicate, Value lhs, Value rhs, int64_t sign, BlockArgument key) {
+  const MaskRange unknown = {KeyRange(), nothing()};
+  std::optional<Affine> form = affine(lhs, key), other = affine(rhs, key);
+  if (!form || !other || predicate == arith::CmpIPredicate::ne)
+    return unknown;
+  accumulate(*form, *other, -sign);
+  if (form->coefficient != 1 && form->coefficient != -1)
+    return unknown;
+  KeyRange range = comparison(predicate, *form);
+  return {range, range};
+}
+
+/// Where |x| `predicate` limit holds: |x| < c where x < c and x > −c, |x| > c where x > c or x < −c.
+static MaskRange magnitude(arith::CmpIPredicate predicate, Value x, Value limit, BlockArgument key) {
+  using arith::CmpIPredicate;
+  bool isSmall = predicate == CmpIPredicate::slt || predicate == CmpIPredicate::sle;
+  if (!isSmall && predicate != CmpIPredicate::sgt && predicate != CmpIPredicate::sge)
+    return {KeyRange(), nothing()};
+  MaskRange positive = comparison(predicate, x, limit, 1, key),
+            negative = comparison(swapped(predicate), x, limit, -1, key);
+  return isSmall ? intersection(positive, negative) : join(positive, negative);
+}
+
 static MaskRange rangeOf(Value condition, BlockArgument key, bool negated) {
   const MaskRange unknown = {KeyRange(), nothing()};
   APInt constant;
@@ -149,14 +190,11 @@ static MaskRange rangeOf(Value condition, BlockArgument key, bool negated) {
   if (!compare || !compare.getLhs().getType().isInteger(64))
     return unknown;
   auto predicate = negated ? arith::invertPredicate(compare.getPredicate()) : compare.getPredicate();
-  std::optional<Affine> lhs = affine(compare.getLhs(), key), rhs = affine(compare.getRhs(), key);
-  if (!lhs || !rhs || predicate == arith::CmpIPredicate::ne)
-    return unknown;
-  accumulate(*lhs, *rhs, -1);
-  if (lhs->coefficient != 1 && lhs->coefficient != -1)
-    return unknown;
-  KeyRange range = comparison(predicate, *lhs);
-  return {range, range};
+  if (auto absolute = compare.getLhs().getDefiningOp<math::AbsIOp>())
+    return magnitude(predicate, absolute.getOperand(), compare.getRhs(), key);
+  if (auto absolute = compare.getRhs().getDefiningOp<math::AbsIOp>())
+    return magnitude(swapped(predicate), absolute.getOperand(), compare.getLhs(), key);
+  return comparison(predicate, compare.getLhs(), compare.getRhs(), 1, key);
 }
 
 MaskRange attn::maskRange(Value condition, BlockArgument key) { return rangeOf(condition, key, /*negated=*/false); }

@@ -32,6 +32,7 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
   for (const auto &[name, value] : options.sizes)
     add(fmt::format("{}={}", name, value));
   add(options.checkBounds ? "checked" : "");
+  add(options.countChunks ? "counted" : "");
   return key;
 }
 
@@ -42,22 +43,26 @@ static llvm::Expected<HalideKernel> simplifyAndLower(Program &program, const Mac
   return program.lower(program.kernels().front(), machine); // passes may have replaced the kernel
 }
 
-static llvm::Expected<std::string> compileToMachineCode(Program &program, const KernelInterface &interface,
+/// What a kernel counts beside its own outputs is added to those of `interface`.
+static llvm::Expected<std::string> compileToMachineCode(Program &program, KernelInterface &interface,
                                                         const Machine &machine) {
   llvm::Expected<HalideKernel> lowered = simplifyAndLower(program, machine);
   if (!lowered)
     return lowered.takeError();
+  for (const std::string &sum : lowered->countedSums())
+    interface.addOutput(sum + "_chunks", mlir::IntegerType::get(program.getModule().getContext(), 64), 3);
   llvm::Expected<std::string> bitcode = lowered->bitcode(halideFunction(interface), /*runtime=*/false);
   if (!bitcode)
     return bitcode.takeError();
   return emitMachineCode(*bitcode, MachineCodeKind::Object);
 }
 
-/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded.
-static llvm::Expected<ArgvFunction> loadOrCompile(Program &program, const KernelInterface &interface,
-                                                  const Machine &machine, llvm::StringRef key) {
+/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded. One that counts
+/// is not kept there, because its lowering says what its outputs are.
+static llvm::Expected<ArgvFunction> loadOrCompile(Program &program, KernelInterface &interface, const Machine &machine,
+                                                  llvm::StringRef key, bool counts) {
   std::string function = halideArgvFunction(interface);
-  std::optional<DiskCache> cache = DiskCache::open();
+  std::optional<DiskCache> cache = counts ? std::nullopt : DiskCache::open();
   if (std::optional<std::string> stored = cache ? cache->find(key) : std::nullopt) {
     llvm::Expected<ArgvFunction> loaded = loadKernel(*stored, function);
     if (loaded)
@@ -87,7 +92,7 @@ static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOpti
     return machine.takeError();
   ArgvFunction function = nullptr;
   if (options.target == "host") {
-    llvm::Expected<ArgvFunction> loaded = loadOrCompile(program, *interface, *machine, key);
+    llvm::Expected<ArgvFunction> loaded = loadOrCompile(program, *interface, *machine, key, options.countChunks);
     if (!loaded)
       return loaded.takeError();
     function = *loaded;

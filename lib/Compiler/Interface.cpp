@@ -114,6 +114,12 @@ FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel) {
   return interface;
 }
 
+void KernelInterface::addOutput(const std::string &name, Type element, int64_t extent) {
+  TensorInterface &tensor = outputs.emplace_back(TensorInterface{name, "", 0, 0, {}, {}, 0});
+  setElementType(tensor, element);
+  tensor.shape.push_back(sizeProgram(SizeAttr::constant(element.getContext(), extent), {}));
+}
+
 static attn_expression view(const SizeProgram &program) {
   return {program.text.c_str(), int64_t(program.code.size()), program.code.data()};
 }

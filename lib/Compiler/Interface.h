@@ -54,6 +54,8 @@ struct KernelInterface {
 
   /// Fails with a diagnostic where a size follows from no input's shape.
   static mlir::FailureOr<KernelInterface> of(KernelOp kernel);
+  /// One more output, of rank 1.
+  void addOutput(const std::string &name, mlir::Type element, int64_t extent);
 };
 
 /// The table of an interface for kernels that run in this process.

@@ -73,7 +73,9 @@ llvm::Error Program::simplify() {
 }
 
 llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &machine) {
-  llvm::Expected<HalideKernel> lowered = lowerToHalide(kernel, Plan::choose(kernel, machine), machine);
+  Plan plan = Plan::choose(kernel, machine);
+  plan.countChunks = options.countChunks;
+  llvm::Expected<HalideKernel> lowered = lowerToHalide(kernel, plan, machine);
   if (lowered)
     return lowered;
   std::string message = llvm::toString(lowered.takeError());

@@ -37,6 +37,8 @@ HalideKernel::HalideKernel(std::unique_ptr<Implementation> implementation)
 HalideKernel::HalideKernel(HalideKernel &&) = default;
 HalideKernel::~HalideKernel() = default;
 
+const std::vector<std::string> &HalideKernel::countedSums() const { return implementation->countedSums; }
+
 /// The text that `write` puts into the file whose name it is given.
 template <typename Write> static std::string throughFile(llvm::StringRef suffix, Write write) {
   llvm::SmallString<128> path;

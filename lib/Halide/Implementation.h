@@ -10,6 +10,7 @@ struct attn::HalideKernel::Implementation {
   mutable Halide::Pipeline pipeline; // printing and compiling cache inside it
   std::vector<Halide::Argument> arguments;
   Halide::Target target;
+  std::vector<std::string> countedSums;
 };
 
 namespace attn::lowering {

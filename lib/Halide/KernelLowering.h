@@ -33,6 +33,7 @@ public:
   const Plan &plan;
   std::vector<Halide::Argument> arguments;
   std::vector<Halide::Func> outputs;
+  std::vector<std::string> countedSums; ///< Their counts are the last outputs.
 
 private:
   void addParameters();
@@ -41,6 +42,7 @@ private:
   /// `func` rounded to the type output `index` is stored in.
   Halide::Func output(unsigned index);
 
+  std::vector<Halide::Func> chunkCounts;
   llvm::DenseMap<mlir::Value, Halide::ImageParam> buffers;
   llvm::DenseMap<mlir::Value, Halide::Expr> scalars;
   llvm::DenseMap<mlir::Value, Halide::Func> funcs;

@@ -97,7 +97,11 @@ Func KernelLowering::stored(mlir::Value tensor) {
     Tile tile(*this, sum);
     tile.define();
     tile.schedule();
-    return funcs[tensor] = tile.func;
+    if (plan.countChunks) {
+      chunkCounts.push_back(tile.chunkCounts());
+      countedSums.push_back(name);
+    }
+    return funcs[tensor] = tile.result();
   }
   Nest nest(*this, name.empty() ? "softmax" : name, indices);
   if (sum)
@@ -132,6 +136,7 @@ void KernelLowering::run() {
   addParameters();
   for (unsigned index = 0; index < kernel.getReturn().getOutputs().size(); ++index)
     outputs.push_back(output(index));
+  outputs.insert(outputs.end(), chunkCounts.begin(), chunkCounts.end());
 }
 
 } // namespace attn::lowering
@@ -145,6 +150,7 @@ llvm::Expected<HalideKernel> attn::lowerToHalide(KernelOp kernel, const Plan &pl
     auto implementation = std::make_unique<HalideKernel::Implementation>();
     implementation->pipeline = Halide::Pipeline(state.outputs);
     implementation->arguments = state.arguments;
+    implementation->countedSums = state.countedSums;
     implementation->target = lowering::loweringTarget(machine);
     return HalideKernel(std::move(implementation));
   });

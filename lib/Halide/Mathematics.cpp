@@ -102,6 +102,10 @@ Expr pow(Expr x, Expr y) {
   return Internal::Call::make(x.type(), x.type().bits() == 64 ? "pow" : "powf", {x, y}, Internal::Call::PureExtern);
 }
 
+Expr remainder(Expr x, Expr y) {
+  return Internal::Call::make(x.type(), x.type().bits() == 64 ? "fmod" : "fmodf", {x, y}, Internal::Call::PureExtern);
+}
+
 /// The upper half of a float, rounded by integers; a NaN stays one.
 static Expr toBFloat16(Expr value) {
   Expr bits = reinterpret<uint32_t>(cast<float>(value));

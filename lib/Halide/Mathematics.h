@@ -24,8 +24,10 @@ Halide::Expr tanh(Halide::Expr x);
 Halide::Expr log(Halide::Expr x);
 /// The error function (f32: absolute error 1.5e-7; f64 by libm).
 Halide::Expr erf(Halide::Expr x);
-/// x to the power y, by libm: the one function here that is called lane by lane.
+/// x to the power y, by libm, called lane by lane.
 Halide::Expr pow(Halide::Expr x, Halide::Expr y);
+/// fmod: of the quotient rounded toward zero, exact; by libm, lane by lane.
+Halide::Expr remainder(Halide::Expr x, Halide::Expr y);
 /// The larger (smaller) of two floats, NaN if either is.
 Halide::Expr maximum(Halide::Expr a, Halide::Expr b);
 Halide::Expr minimum(Halide::Expr a, Halide::Expr b);

@@ -313,6 +313,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
           return operand(0) * (constant(computeType(result), 1.0) / operand(1));
         return operand(0) / operand(1);
       })
+      .Case([&](arith::RemFOp) { return lowering::remainder(operand(0), operand(1)); })
       .Case([&](arith::NegFOp) { return -operand(0); })
       .Case([&](arith::MaximumFOp) { return maximum(operand(0), operand(1)); })
       .Case([&](arith::MinimumFOp) { return minimum(operand(0), operand(1)); })

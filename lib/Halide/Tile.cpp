@@ -459,7 +459,9 @@ void Tile::defineWeights() {
     auto valueAt = [&](Expr key, int isWhole) { return storeScore ? Expr(score(at(q, key))) : scoreAt(key, isWhole); };
     for (int isWhole = 0; isWhole < forms; ++isWhole) {
       maximumKeys.push_back(keys({}, condition(isWhole)));
-      Expr candidate = valueAt(keyOf(maximumKeys.back()), isWhole);
+      Expr key = keyOf(maximumKeys.back()), candidate = valueAt(key, isWhole);
+      // Halide takes an update for a reduction only if it mentions the variable; a score may not.
+      candidate = select(key < 0, -candidate, candidate);
       maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
     }
     for (int isWhole = 0; isWhole < forms; ++isWhole) {
@@ -522,9 +524,24 @@ void Tile::defineState() {
   std::vector<Expr> outputChunk = outputAt, rowChunk = {q, chunks.x};
   outputChunk[2] = chunks.x;
   rowChunk.insert(rowChunk.end(), bounds.begin(), bounds.end());
+  // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
+  Expr masked = softmax && op.getWhere().empty() ? Halide::Internal::substitute(chunk.name(), chunks.x, !whole)
+                                                 : Expr(!op.getWhere().empty());
+  unsigned values = softmax ? 3 : 1;
+  Expr visitedBefore = 0, maskedBefore = 0;
+  auto countBefore = [&] {
+    if (!kernel.plan.countChunks)
+      return;
+    visitedBefore = state(stateAt)[values];
+    maskedBefore = state(stateAt)[values + 1];
+  };
+  auto countedAfter = [&](std::vector<Expr> after) {
+    return counted(after, visitedBefore + 1, maskedBefore + cast<int32_t>(masked));
+  };
   if (!softmax) {
-    state(stateVars) = constant(type, 0);
-    state(stateAt) += output(outputChunk);
+    state(stateVars) = counted({constant(type, 0)}, 0, 0);
+    countBefore();
+    state(stateAt) = countedAfter({sumOf(stateAt) + output(outputChunk)});
     return;
   }
   Expr start = lowest(type), startSum = constant(type, 0);
@@ -537,14 +554,15 @@ void Tile::defineState() {
     start = select(sink > start, sink, start);
     startSum = exp2OfNonPositive(sink - start);
   }
-  state(stateVars) = Halide::Tuple(start, startSum, constant(type, 0));
+  state(stateVars) = counted({start, startSum, constant(type, 0)}, 0, 0);
+  countBefore();
   Halide::FuncRef old = state(stateAt);
   Expr oldMaximum = old[0], oldSum = old[1], oldOutput = old[2];
   Expr chunkMaximum = maximum(rowChunk);
   Expr newMaximum = select(chunkMaximum > oldMaximum, chunkMaximum, oldMaximum);
   Expr oldScale = exp2OfNonPositive(oldMaximum - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
-  state(stateAt) = Halide::Tuple(newMaximum, oldSum * oldScale + sum(rowChunk) * newScale,
-                                 oldOutput * oldScale + output(outputChunk) * newScale);
+  state(stateAt) = countedAfter({newMaximum, oldSum * oldScale + sum(rowChunk) * newScale,
+                                 oldOutput * oldScale + output(outputChunk) * newScale});
 }
 
 void Tile::define() {
@@ -558,13 +576,69 @@ void Tile::define() {
   std::vector<Expr> element = {query % queries, e, query / queries};
   element.insert(element.end(), others.begin(), others.end());
   Expr result;
+  unsigned values = softmax ? 3 : 1;
   if (softmax) {
     Expr total = state(element)[1], sum = state(element)[2];
     result = select(total == 0.0f, constant(sum.type(), 0), sum / total);
   } else {
-    result = state(element);
+    result = sumOf(element);
   }
-  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
+  result = convert(result, storageType(op.getResult().getType().getElementType()));
+  if (kernel.plan.countChunks)
+    func(vars) = Halide::Tuple(result, state(element)[values], state(element)[values + 1]);
+  else
+    func(vars) = result;
+}
+
+Halide::Tuple Tile::counted(std::vector<Expr> values, Expr visited, Expr masked) const {
+  if (kernel.plan.countChunks) {
+    values.push_back(visited);
+    values.push_back(masked);
+  }
+  return Halide::Tuple(values);
+}
+
+Expr Tile::sumOf(const std::vector<Expr> &element) const {
+  Halide::FuncRef all = state(element);
+  return state.outputs() == 1 ? Expr(all) : all[0];
+}
+
+Func Tile::result() {
+  if (!kernel.plan.countChunks)
+    return func;
+  Func result(kernel.uniqueName(func.name() + "_value"));
+  result(vars) = func(std::vector<Expr>(vars.begin(), vars.end()))[0];
+  return result.compute_root();
+}
+
+Func Tile::chunkCounts() {
+  // Every element of a tile has its tile's counts; the first of each is read.
+  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
+  int queries = plan.queries, size = plan.chunk;
+  unsigned rank = vars.size();
+  Halide::Region ranges;
+  std::vector<Expr> element;
+  for (unsigned position = rank; position-- > 0;) {
+    Expr count = extent(kernel, shape[position]);
+    if (position == op.getQuery())
+      count = (count + queries - 1) / queries;
+    else if (position == rank - 1)
+      count = Halide::min(count, 1);
+    ranges.push_back({0, count});
+  }
+  RDom tiles(ranges);
+  Expr chunksOfTile = (keyCount + size - 1) / size;
+  for (unsigned dimension = 0; dimension < rank; ++dimension) {
+    bool isQuery = rank - 1 - dimension == op.getQuery();
+    element.push_back(isQuery ? Expr(tiles[dimension] * queries) : Expr(tiles[dimension]));
+  }
+  Func counts(kernel.uniqueName(func.name() + "_chunks"));
+  Var which("which$");
+  counts(which) = cast<int64_t>(Expr(0));
+  counts(0) += cast<int64_t>(func(element)[1]);
+  counts(1) += cast<int64_t>(func(element)[2]);
+  counts(2) += select(func(element)[1] >= 0, cast<int64_t>(chunksOfTile), cast<int64_t>(Expr(0)));
+  return counts.compute_root();
 }
 
 } // namespace attn::lowering

@@ -38,7 +38,10 @@ public:
   void define();
   void schedule();
 
-  Halide::Func func;
+  /// The sum itself.
+  Halide::Func result();
+  /// Of a plan that counts: (3) chunks visited, chunks on which the mask was evaluated, and all there are.
+  Halide::Func chunkCounts();
 
 private:
   friend class TileRegion;
@@ -70,9 +73,15 @@ private:
   void defineScore();
   void defineWeights();
   void defineState();
+  /// `values` of the state, with the chunks visited and masked so far where they are counted.
+  Halide::Tuple counted(std::vector<Halide::Expr> values, Halide::Expr visited, Halide::Expr masked) const;
+  /// The state of an element where there is no softmax.
+  Halide::Expr sumOf(const std::vector<Halide::Expr> &element) const;
   Halide::Expr addProduct(ReduceOp op, const Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
   Halide::Expr addPack(mlir::Value value, const Environment &environment);
+
+  Halide::Func func; ///< The sum, and of each element the chunks visited and masked where they are counted.
 
   KernelLowering &kernel;
   const TilePlan &plan;

@@ -414,11 +414,17 @@ Value Emitter::emitArithmetic(const BinaryExpression &expression) {
   default: {
     if (!real)
       return ModOp::create(builder, place, lhs, rhs);
-    // x − floor(x / y) · y
-    Value quotient = arith::DivFOp::create(builder, place, lhs, rhs);
-    Value whole = math::FloorOp::create(builder, place, quotient);
-    Value product = arith::MulFOp::create(builder, place, whole, rhs);
-    return arith::SubFOp::create(builder, place, lhs, product);
+    // The remainder of truncation is exact; where it has not y's sign, the one of floor is y further.
+    Value zero = arith::ConstantOp::create(builder, place, builder.getFloatAttr(lhs.getType(), 0.0));
+    Value remainder = arith::RemFOp::create(builder, place, lhs, rhs);
+    Value further = arith::AddFOp::create(builder, place, remainder, rhs);
+    auto compare = [&](arith::CmpFPredicate predicate, Value value) -> Value {
+      return arith::CmpFOp::create(builder, place, predicate, value, zero);
+    };
+    Value signsDiffer = arith::XOrIOp::create(builder, place, compare(arith::CmpFPredicate::OLT, remainder),
+                                              compare(arith::CmpFPredicate::OLT, rhs));
+    Value isWrong = arith::AndIOp::create(builder, place, compare(arith::CmpFPredicate::ONE, remainder), signsDiffer);
+    return arith::SelectOp::create(builder, place, isWrong, further, remainder);
   }
   }
 }

@@ -57,6 +57,17 @@ llvm::DenseSet<Value> attn::weightTensors(KernelOp kernel) {
   return weights;
 }
 
+bool attn::sumsWeights(ReduceOp reduce, const llvm::DenseSet<Value> &weights) {
+  if (reduce.getKind() != ReduceKind::Sum || reduce.getSizes().size() != 1)
+    return false;
+  BlockArgument key = reduce.getBody().getArgument(0);
+  WalkResult walk = reduce.getBody().walk([&](ReadOp read) {
+    bool found = weights.contains(read.getTensor()) && dependence(read.getSubscripts()).contains(key);
+    return found ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return walk.wasInterrupted();
+}
+
 std::string attn::freshName(KernelOp kernel, StringRef base) {
   llvm::StringSet<> taken;
   for (StringRef name : kernel.getParameterNames().getAsValueRange<StringAttr>())

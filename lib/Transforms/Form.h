@@ -22,6 +22,9 @@ bool isLogSumExp(TensorOp tensor);
 /// (`kept = dropout(weight, p, seed)`).
 llvm::DenseSet<mlir::Value> weightTensors(KernelOp kernel);
 
+/// Whether a sum over one index reads a weight there.
+bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<mlir::Value> &weights);
+
 /// A name that no tensor of the kernel has: `base`, or `base` with a number.
 std::string freshName(KernelOp kernel, llvm::StringRef base);
 

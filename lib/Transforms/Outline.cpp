@@ -95,18 +95,6 @@ static void outline(ReduceOp reduce, TensorOp tensor) {
     placeholder->erase();
 }
 
-/// Whether a sum over one index reads a weight there.
-static bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<Value> &weights) {
-  if (reduce.getKind() != ReduceKind::Sum || reduce.getSizes().size() != 1)
-    return false;
-  BlockArgument key = reduce.getBody().getArgument(0);
-  WalkResult walk = reduce.getBody().walk([&](ReadOp read) {
-    bool found = weights.contains(read.getTensor()) && dependence(read.getSubscripts()).contains(key);
-    return found ? WalkResult::interrupt() : WalkResult::advance();
-  });
-  return walk.wasInterrupted();
-}
-
 namespace {
 struct Outline : attn::impl::AttnOutlineBase<Outline> {
   void runOnOperation() override {

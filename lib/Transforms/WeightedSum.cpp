@@ -6,6 +6,13 @@
 // is the last of the other indices that the rest depends on and the value does not (m). Of the rest, what
 // depends on the key and not on the query joins the value (gate); the others make the weight.
 //
+//   out[b, m] = sum[n](weight[b, m, n] * y[b, n])
+//
+// has no value index, and gets one of size 1:
+//
+//   out_sum[b, m, one: 1] = sum[n](weight[b, m, n] * y[b, n])
+//   out[b, m]             = out_sum[b, m, 0]
+//
 //===----------------------------------------------------------------------===//
 
 #include "WeightedSum.h"
@@ -15,6 +22,8 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+
+#include <optional>
 
 using namespace mlir;
 using namespace attn;
@@ -117,6 +126,35 @@ static Value multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMapp
   return negative ? arith::NegFOp::create(builder, location, product) : product;
 }
 
+/// A sum's factors, by what they make.
+struct Split {
+  SmallVector<Factor> weight, value;
+  BlockArgument query; ///< Null where there is none.
+};
+
+/// The factors of a sum for each of `indices` over `key`; nothing where they are no weight times a value. `valueIndex`
+/// is the last of the indices, or null: then no factor needs one.
+static std::optional<Split> split(const Product &product, Block::BlockArgListType indices, BlockArgument key,
+                                  BlockArgument valueIndex, const llvm::DenseSet<Value> &weights) {
+  auto contains = [](ArrayRef<Factor> factors, BlockArgument index) {
+    return llvm::any_of(factors, [&](const Factor &factor) { return factor.indices.contains(index); });
+  };
+  Split result;
+  SmallVector<Factor> rest;
+  for (const Factor &factor : product.factors)
+    (valueIndex && factor.indices.contains(valueIndex) ? result.value : rest).push_back(factor);
+  for (BlockArgument index : valueIndex ? indices.drop_back() : indices)
+    if (contains(rest, index) && !contains(result.value, index))
+      result.query = index;
+  for (const Factor &factor : rest)
+    (result.query && factor.indices.contains(key) && !factor.indices.contains(result.query) ? result.value
+                                                                                            : result.weight)
+        .push_back(factor);
+  if (result.value.empty() || !isWeight(result.weight, key, result.query, weights))
+    return std::nullopt;
+  return result;
+}
+
 void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
   ReduceOp reduce = soleReduction(tensor);
   if (!reduce || reduce.getKind() != ReduceKind::Sum || !isa<FloatType>(reduce.getType()) ||
@@ -127,44 +165,49 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
   Block &terms = reduce.getBody().front();
   Product product;
   collectFactors(cast<YieldOp>(terms.getTerminator()).getValues().front(), false, product);
-
-  auto contains = [](ArrayRef<Factor> factors, BlockArgument index) {
-    return llvm::any_of(factors, [&](const Factor &factor) { return factor.indices.contains(index); });
-  };
-  SmallVector<Factor> value, rest, weight;
-  for (const Factor &factor : product.factors)
-    (factor.indices.contains(valueIndex) ? value : rest).push_back(factor);
-  BlockArgument query;
-  for (BlockArgument index : indices.drop_back())
-    if (contains(rest, index) && !contains(value, index))
-      query = index;
-  for (const Factor &factor : rest)
-    (query && factor.indices.contains(key) && !factor.indices.contains(query) ? value : weight).push_back(factor);
-  if (value.empty() || !isWeight(weight, key, query, weights))
+  std::optional<Split> factors = split(product, indices, key, valueIndex, weights);
+  bool addsIndex = !factors && sumsWeights(reduce, weights);
+  if (addsIndex)
+    factors = split(product, indices, key, nullptr, weights);
+  if (!factors)
     return;
-  if (reduce.isConditional() &&
+  if (!addsIndex && reduce.isConditional() &&
       dependence(cast<YieldOp>(reduce.getWhere().front().getTerminator()).getValues()).contains(valueIndex))
     return;
 
   OpBuilder builder(tensor);
-  int64_t position = query ? int64_t(query.getArgNumber()) : -1;
-  auto sum = WeightedSumOp::create(builder, tensor.getLoc(), tensor.getResult().getType(), tensor.getName(),
-                                   tensor.getIndices(), cast<StringAttr>(reduce.getIndices()[0]).getValue(),
-                                   reduce.getSize(0), position);
-  // Both regions have the tensor's indices and then the key.
+  MLIRContext *context = builder.getContext();
+  AttnTensorType type = tensor.getResult().getType();
+  std::string name = tensor.getName().str();
+  ArrayAttr names = tensor.getIndices();
+  if (addsIndex) {
+    SmallVector<SizeAttr> shape(type.getShape());
+    shape.push_back(SizeAttr::constant(context, 1));
+    type = AttnTensorType::get(context, shape, type.getElementType());
+    name = freshName(tensor->getParentOfType<KernelOp>(), name + "_sum");
+    SmallVector<Attribute> longer(names.begin(), names.end());
+    longer.push_back(builder.getStringAttr("one"));
+    names = builder.getArrayAttr(longer);
+  }
+  int64_t position = factors->query ? int64_t(factors->query.getArgNumber()) : -1;
+  auto sum = WeightedSumOp::create(builder, tensor.getLoc(), type, name, names,
+                                   cast<StringAttr>(reduce.getIndices()[0]).getValue(), reduce.getSize(0), position);
+  // Both regions have the sum's indices and then the key.
   auto enter = [&](Region &region, Block &source, IRMapping &mapping) {
     Block &block = region.emplaceBlock();
     for (BlockArgument index : indices)
       mapping.map(index, block.addArgument(index.getType(), index.getLoc()));
+    if (addsIndex)
+      block.addArgument(key.getType(), tensor.getLoc());
     mapping.map(source.getArgument(0), block.addArgument(key.getType(), key.getLoc()));
     builder.setInsertionPointToEnd(&block);
   };
   IRMapping mapping;
   enter(sum.getBody(), terms, mapping);
-  Type type = reduce.getType();
-  Value weightProduct = multiply(weight, product.negative, type, mapping, builder, reduce.getLoc());
-  Value valueProduct = multiply(value, false, type, mapping, builder, reduce.getLoc());
-  YieldOp::create(builder, reduce.getLoc(), ValueRange{weightProduct, valueProduct});
+  Type scalar = reduce.getType();
+  Value weight = multiply(factors->weight, product.negative, scalar, mapping, builder, reduce.getLoc());
+  Value value = multiply(factors->value, false, scalar, mapping, builder, reduce.getLoc());
+  YieldOp::create(builder, reduce.getLoc(), ValueRange{weight, value});
   if (reduce.isConditional()) {
     Block &condition = reduce.getWhere().front();
     IRMapping conditionMapping;
@@ -172,6 +215,16 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
     SmallVector<Value> results = cloneBlock(condition, conditionMapping, builder);
     YieldOp::create(builder, reduce.getLoc(), results);
   }
-  tensor.getResult().replaceAllUsesWith(sum.getResult());
-  tensor.erase();
+  if (!addsIndex) {
+    tensor.getResult().replaceAllUsesWith(sum.getResult());
+    tensor.erase();
+    return;
+  }
+  // The tensor reads the sum where the added index is 0.
+  builder.setInsertionPoint(reduce);
+  SmallVector<Value> subscripts(indices.begin(), indices.end());
+  subscripts.push_back(arith::ConstantOp::create(builder, tensor.getLoc(), builder.getI64IntegerAttr(0)));
+  Value element = ReadOp::create(builder, tensor.getLoc(), sum.getResult(), subscripts);
+  reduce.getResult().replaceAllUsesWith(element);
+  reduce->erase();
 }

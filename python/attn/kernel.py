@@ -140,6 +140,7 @@ def compile(
     sizes: Mapping[str, int] | None = None,
     dtype: str | None = None,
     check_bounds: bool = False,
+    count_chunks: bool = False,
 ) -> Kernel:
     """Compiles one kernel of a spec for this machine.
 
@@ -149,6 +150,8 @@ def compile(
     sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
     dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
     check_bounds: data-dependent subscripts that are out of bounds are errors, not clamped.
+    count_chunks: for tests: every tiled sum NAME gets one more output, NAME_chunks, of three integers: how many chunks of keys
+        the kernel visited, on how many of them it evaluated the mask, and how many there are.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
@@ -161,6 +164,7 @@ def compile(
         sizes=dict(sizes or {}),
         dtype=dtype or "",
         check_bounds=check_bounds,
+        count_chunks=count_chunks,
     )
     return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
 

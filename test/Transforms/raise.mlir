@@ -168,6 +168,36 @@ attn.kernel @factors(%x: !attn.tensor<[H, M, N], f32>, %v: !attn.tensor<[G, N, E
   attn.return %out : !attn.tensor<[H, M, E], f32> as f32
 }
 
+// Without a value index the sum gets one of size 1, so that no weights are stored for it.
+// CHECK-LABEL: attn.kernel @no_value_index(
+// CHECK:         [[SUM:%.*]] = attn.weighted_sum "out_sum"(%m: M, %one: 1) over (%n: N) query 0 : f32 {
+// CHECK-NEXT:      [[W:%.*]] = attn.read %weight[%m, %n]
+// CHECK-NEXT:      [[Y:%.*]] = attn.read %y[%n]
+// CHECK-NEXT:      attn.yield [[W]], [[Y]] : f32, f32
+// CHECK:         %out = attn.tensor "out"(%m: M) : f32 {
+// CHECK-NEXT:      [[ZERO:%.*]] = arith.constant 0 : i64
+// CHECK-NEXT:      [[ELEMENT:%.*]] = attn.read [[SUM]][%m, [[ZERO]]]
+// CHECK-NEXT:      attn.yield [[ELEMENT]] : f32
+attn.kernel @no_value_index(%x: !attn.tensor<[M, N], f32>, %y: !attn.tensor<[N], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %y[%n] : !attn.tensor<[N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M], f32> as f32
+}
+
 // A matrix product stays a tensor.
 // CHECK-LABEL: attn.kernel @product(
 // CHECK-NOT:     attn.weighted_sum

@@ -80,6 +80,17 @@ def test_division_of_integers_by_all_signs_and_zero():
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_remainder_of_floats_is_exact_and_has_the_sign_of_the_divisor(dtype):
+    values = np.array([0, 0.1, 1, 2.5, 3, 7, 1e3, 123456.7, 16777213, 1e8, 3e9, 1e20, 3.4e38, 1e-40, np.inf, np.nan])
+    x, y = (each.ravel().astype({"f32": "f", "f64": "d"}[dtype]) for each in np.meshgrid(*[np.concatenate([values, -values])] * 2))
+    found, expected = pointwise("x[n] % y[n]", dtype, x, y)
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.testing.assert_array_equal(found, np.mod(x, y))  # NumPy's is made of fmod, too
+        finite = np.isfinite(x) & np.isfinite(y)
+        np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-7)  # the reference adds the divisor in double
+
+
 def test_the_inverse_of_the_integer_0():
     found, _ = pointwise("x[n] ** -1", "i32", np.array([0, 2], "i4"))
     np.testing.assert_array_equal(found, [np.inf, 0.5])
@@ -113,3 +124,26 @@ def test_the_quotient_that_fits_no_integer(operator):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.returncode
     assert int(done.stdout.split()[32]) == (LEAST if operator == "//" else 0)  # row -1 of y, column −2⁶³ of x
+
+
+def test_a_weighted_sum_without_a_value_index():
+    kernel = attn.compile(
+        "attention f(q: f32[B, M, D], k: f32[B, N, D], y: f32[B, N], valid: i32[B]) {\n"
+        "  w[b, m, n] = softmax[n](sum[d](q[b, m, d] * k[b, n, d]) where n < valid[b])\n"
+        "  out[b, m] = sum[n](w[b, m, n] * y[b, n] where n <= m)\n  return out\n}\n"
+    )
+    assert "keys of out_sum" in kernel.emit("plan")
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype("f") for shape in [(2, 70, 5), (2, 300, 5), (2, 300)]]
+    arrays.append(np.array([0, 211], "i4"))
+    np.testing.assert_allclose(kernel(*arrays), kernel.reference(*arrays), atol=1e-6)
+
+
+def test_a_score_that_is_a_constant_on_whole_chunks():
+    kernel = attn.compile(
+        "attention f(x: f32[M, N], v: f32[N, E], window: i64) {\n"
+        "  w[m, n] = softmax[n](select((n - m) % 1 == 0, 0.0, x[m, n]) where n <= m + (N - M) and m + (N - M) - n < window)\n"
+        "  out[m, e] = sum[n](w[m, n] * v[n, e])\n  return out\n}\n"
+    )
+    x, v = np.ones((64, 63), "f"), np.arange(63 * 4, dtype="f").reshape(63, 4)
+    np.testing.assert_allclose(kernel(x, v, 9), kernel.reference(x, v, 9), rtol=1e-6)

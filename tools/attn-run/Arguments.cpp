@@ -39,6 +39,8 @@ compilation
   --set NAME=INT              fixes a size at compile time
   --dtype f32|bf16|f16        instead of the source's own
   --check-bounds              data-dependent subscripts out of bounds are errors
+  --count-chunks              one more output NAME_chunks for each tiled sum NAME: the chunks of keys visited, those of
+                              them on which the mask was evaluated, and all there are; not with --check
 
   --help                      this text
 )";
@@ -117,7 +119,8 @@ Arguments attn::run::parseArguments(const std::vector<std::string> &words) {
   const std::map<std::string, bool *> flags = {{"--check", &arguments.check},
                                                {"--time", &arguments.time},
                                                {"--help", &arguments.help},
-                                               {"--check-bounds", &arguments.options.checkBounds}};
+                                               {"--check-bounds", &arguments.options.checkBounds},
+                                               {"--count-chunks", &arguments.options.countChunks}};
   using Setter = std::function<void(const std::string &option, const std::string &value)>;
   const std::map<std::string, Setter> options = {
       {"--input",
@@ -187,6 +190,8 @@ Arguments attn::run::parseArguments(const std::vector<std::string> &words) {
       throw Failure(fmt::format("{} needs a value", name));
     option->second(name, equals == std::string::npos ? words[++index] : word.substr(equals + 1));
   }
+  if (arguments.check && arguments.options.countChunks)
+    throw Failure("--check compares with the reference, which counts no chunks: leave it or --count-chunks out");
   if (arguments.specification.empty() && !arguments.help)
     throw Failure("expected a .attn file; see attn-run --help");
   arguments.options.name = arguments.specification;

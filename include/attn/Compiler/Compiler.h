@@ -47,6 +47,9 @@ struct CompileOptions {
   std::string dtype = {};                    ///< "f32", "bf16", "f16", or empty for the source's own.
   std::string name = "<source>";             ///< The source's name in messages.
   bool checkBounds = false;                  ///< Data-dependent subscripts out of bounds are errors.
+  /// For tests, of `compile` alone: each tiled sum NAME has one more output, NAME_chunks: i64[3], with how many chunks of
+  /// keys the kernel visited, on how many of them it evaluated the mask, and how many there are. (The reference has none.)
+  bool countChunks = false;
 };
 
 /// A parameter or an output of a kernel.

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace attn {
 
@@ -38,6 +39,10 @@ public:
 
   /// The pipeline before or after Halide's own lowering, as text.
   llvm::Expected<std::string> print(HalideStage stage) const;
+  /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own, of
+  /// three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
+  const std::vector<std::string> &countedSums() const;
+
   /// LLVM bitcode of the function `function` (and `function_argv`), with Halide's runtime if `runtime`.
   llvm::Expected<std::string> bitcode(llvm::StringRef function, bool runtime) const;
 

@@ -40,7 +40,8 @@ struct KeyRangePlan {
 struct Plan {
   TilePlan tile;
   std::vector<KeyRangePlan> ranges;
-  unsigned lanes = 4; ///< Elements of a vector in statements that are not tiled.
+  unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
+  bool countChunks = false; ///< Tiled sums count the chunks that they visit (HalideKernel::countedSums).
 
   static Plan choose(KernelOp kernel, const Machine &machine);
   void print(llvm::raw_ostream &os) const;
