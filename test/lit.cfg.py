@@ -1,6 +1,7 @@
 """lit configuration: tests are .attn, .mlir and .test files with RUN lines."""
 
 import os
+import platform
 import shutil
 
 import lit.formats
@@ -21,3 +22,5 @@ config.substitutions.append(("%source", config.attn_source_root))
 config.substitutions.append(("%mlir_include", os.path.join(os.path.dirname(config.llvm_tools_dir), "include")))
 if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc"):
     config.available_features.add("arm64-emulator")
+if shutil.which("qemu-x86_64") and platform.machine() == "x86_64":
+    config.available_features.add("x86-64-emulator")

@@ -13,6 +13,8 @@
 #include "Object.h"
 #include "Program.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include <fmt/format.h>
 #include <future>
 #include <mutex>
@@ -51,14 +53,14 @@ static llvm::Expected<std::string> compileToMachineCode(Program &program, Kernel
     return lowered.takeError();
   for (const std::string &sum : lowered->countedSums())
     interface.addOutput(sum + "_chunks", mlir::IntegerType::get(program.getModule().getContext(), 64), 3);
-  llvm::Expected<std::string> bitcode = lowered->bitcode(halideFunction(interface), /*runtime=*/false);
+  llvm::Expected<std::string> bitcode = lowered->bitcode(halideFunction(interface));
   if (!bitcode)
     return bitcode.takeError();
   return emitMachineCode(*bitcode, MachineCodeKind::Object);
 }
 
-/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded. One that counts
-/// is not kept there, because its lowering says what its outputs are.
+/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded. One that
+/// counts is not kept there, because its lowering says what its outputs are.
 static llvm::Expected<ArgvFunction> loadOrCompile(Program &program, KernelInterface &interface, const Machine &machine,
                                                   llvm::StringRef key, bool counts) {
   std::string function = halideArgvFunction(interface);
@@ -139,6 +141,21 @@ Kernel attn::compile(std::string_view source, const CompileOptions &options) {
   return Kernel(compileOnce(source, options));
 }
 
+/// The machines that "target,target,…" names, in this order.
+static llvm::Expected<std::vector<Machine>> machinesForTargets(llvm::StringRef targets) {
+  std::vector<Machine> machines;
+  for (llvm::StringRef target : llvm::split(targets, ',')) {
+    llvm::Expected<Machine> machine = machineForTarget(target);
+    if (!machine)
+      return machine.takeError();
+    if (!machines.empty() && machine->platform() != machines.front().platform())
+      return llvm::createStringError("one object cannot hold code for " + machines.front().target + " and for " +
+                                     machine->target + ": the targets may differ in their features alone");
+    machines.push_back(std::move(*machine));
+  }
+  return machines;
+}
+
 static llvm::Expected<ObjectFile> compileObject(std::string_view source, const CompileOptions &options,
                                                 const std::string &headerName, bool runtime) {
   Program program(source, options);
@@ -158,16 +175,20 @@ static llvm::Expected<ObjectFile> compileObject(std::string_view source, const C
     return llvm::createStringError(options.name + ": error: " + llvm::toString(header.takeError()));
   if (llvm::Error error = program.simplify())
     return error;
-  llvm::Expected<Machine> machine = machineForTarget(options.target);
-  if (!machine)
-    return machine.takeError();
+  llvm::Expected<std::vector<Machine>> machines = machinesForTargets(options.target);
+  if (!machines)
+    return machines.takeError();
   ObjectFile file{"", std::move(*header), {}};
-  ObjectBuilder builder(runtime);
+  ObjectBuilder builder(machines->front().target, runtime);
   for (auto [kernel, interface] : llvm::zip_equal(program.kernels(), interfaces)) {
-    llvm::Expected<HalideKernel> lowered = program.lower(kernel, *machine);
-    if (!lowered)
-      return lowered.takeError();
-    if (llvm::Error error = builder.add(*lowered, interface))
+    std::vector<HalideKernel> variants;
+    for (const Machine &machine : *machines) {
+      llvm::Expected<HalideKernel> lowered = program.lower(kernel, machine);
+      if (!lowered)
+        return lowered.takeError();
+      variants.push_back(std::move(*lowered));
+    }
+    if (llvm::Error error = builder.add(variants, interface, options.target))
       return error;
     file.kernels.push_back(interface.name);
   }

@@ -2,6 +2,7 @@
 
 #include "Object.h"
 
+#include "Dispatch.h"
 #include "Embedded.h"
 #include "MachineCode.h"
 #include "Wrapper.h"
@@ -13,12 +14,14 @@ std::string attn::halideFunction(const KernelInterface &interface) { return "att
 std::string attn::halideArgvFunction(const KernelInterface &interface) { return halideFunction(interface) + "_argv"; }
 
 struct ObjectBuilder::Implementation {
+  std::string target;
+  bool runtime;
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> module;
-  bool runtime;
 };
 
-ObjectBuilder::ObjectBuilder(bool runtime) : implementation(std::make_unique<Implementation>()) {
+ObjectBuilder::ObjectBuilder(std::string target, bool runtime) : implementation(std::make_unique<Implementation>()) {
+  implementation->target = std::move(target);
   implementation->runtime = runtime;
 }
 ObjectBuilder::~ObjectBuilder() = default;
@@ -30,10 +33,29 @@ static llvm::Error link(llvm::Module &into, std::unique_ptr<llvm::Module> module
   return llvm::Error::success();
 }
 
-/// Hides what Halide exports for a kernel: only the wrapper is called from outside.
-static void hideStrongSymbols(llvm::Module &module) {
+/// Forgets the flags by which Halide's own code generator knows a module's processor: each function says its own.
+static void dropHalideFlags(llvm::Module &module) {
+  llvm::SmallVector<llvm::Module::ModuleFlagEntry> flags;
+  module.getModuleFlagsMetadata(flags);
+  if (llvm::NamedMDNode *node = module.getModuleFlagsMetadata())
+    node->eraseFromParent();
+  for (const llvm::Module::ModuleFlagEntry &flag : flags)
+    if (!flag.Key->getString().starts_with("halide_"))
+      module.addModuleFlag(flag.Behavior, flag.Key->getString(), flag.Val);
+}
+
+static llvm::Expected<std::unique_ptr<llvm::Module>> readHalideBitcode(llvm::StringRef bitcode,
+                                                                       llvm::LLVMContext &context) {
+  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, context);
+  if (module)
+    dropHalideFlags(**module);
+  return module;
+}
+
+/// Hides what Halide exports for a kernel, but for the function that is called from outside.
+static void hideStrongSymbols(llvm::Module &module, llvm::StringRef function) {
   for (llvm::GlobalValue &value : module.global_values())
-    if (!value.isDeclaration() && value.hasExternalLinkage())
+    if (!value.isDeclaration() && value.hasExternalLinkage() && value.getName() != function)
       value.setLinkage(llvm::GlobalValue::InternalLinkage);
 }
 
@@ -66,40 +88,57 @@ static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Mod
   return module;
 }
 
-llvm::Error ObjectBuilder::add(const HalideKernel &kernel, const KernelInterface &interface) {
+llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, const KernelInterface &interface,
+                               llvm::StringRef targets) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  // One copy of Halide's runtime serves all kernels.
-  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), implementation->runtime && !module);
-  if (!bitcode)
-    return bitcode.takeError();
-  llvm::Expected<std::unique_ptr<llvm::Module>> read = readBitcode(*bitcode, implementation->context);
-  if (!read)
-    return read.takeError();
-  std::string argvFunction = halideArgvFunction(interface);
-  hideStrongSymbols(**read);
-  llvm::Function *argv = (*read)->getFunction(argvFunction);
-  if (!argv)
-    return llvm::createStringError("Halide wrote no function " + argvFunction);
   if (module && module->getNamedValue(interface.name))
     return llvm::createStringError("two kernels are named '" + interface.name + "'");
-  if (llvm::Error error = addWrapper(**read, interface, *argv))
-    return error;
-  if (!module) {
-    module = std::move(*read);
-    return llvm::Error::success();
+  std::vector<KernelVariant> functions;
+  for (auto [index, variant] : llvm::enumerate(variants)) {
+    std::string function = halideFunction(interface) + "_" + std::to_string(index), argv = function + "_argv";
+    llvm::Expected<std::string> bitcode = variant.bitcode(function);
+    if (!bitcode)
+      return bitcode.takeError();
+    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(*bitcode, implementation->context);
+    if (!read)
+      return read.takeError();
+    if (!(*read)->getFunction(argv))
+      return llvm::createStringError("Halide wrote no function " + argv);
+    hideStrongSymbols(**read, argv);
+    if (!module)
+      module = std::move(*read);
+    else if (llvm::Error error = link(*module, std::move(*read)))
+      return error;
+    functions.push_back({module->getFunction(argv), variant.features()});
   }
-  return link(*module, std::move(*read));
+  for (const KernelVariant &variant : functions)
+    variant.function->setLinkage(llvm::GlobalValue::InternalLinkage);
+  std::string message =
+      interface.name + ": this processor lacks instructions that the kernel was compiled for: " + targets.str();
+  return addWrapper(*module, interface, *addDispatch(*module, halideArgvFunction(interface), functions, message));
+}
+
+llvm::Error ObjectBuilder::addRuntime() {
+  llvm::Module &module = *implementation->module;
+  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(module);
+  if (!own)
+    return own.takeError();
+  if (!implementation->runtime)
+    return llvm::Error::success();
+  llvm::Expected<std::string> bitcode = halideRuntimeBitcode(implementation->target);
+  if (!bitcode)
+    return bitcode.takeError();
+  llvm::Expected<std::unique_ptr<llvm::Module>> halide = readHalideBitcode(*bitcode, implementation->context);
+  if (!halide)
+    return halide.takeError();
+  replaceDefinitions(**halide, **own);
+  if (llvm::Error error = link(module, std::move(*halide)))
+    return error;
+  return link(module, std::move(*own));
 }
 
 llvm::Expected<std::string> ObjectBuilder::finish() {
-  llvm::Module &module = *implementation->module;
-  llvm::Expected<std::unique_ptr<llvm::Module>> runtime = readRuntime(module);
-  if (!runtime)
-    return runtime.takeError();
-  if (implementation->runtime) {
-    replaceDefinitions(module, **runtime);
-    if (llvm::Error error = link(module, std::move(*runtime)))
-      return error;
-  }
-  return emitMachineCode(module, MachineCodeKind::Object);
+  if (llvm::Error error = addRuntime())
+    return error;
+  return emitMachineCode(*implementation->module, MachineCodeKind::Object);
 }

@@ -13,17 +13,22 @@ namespace attn {
 std::string halideFunction(const KernelInterface &interface);
 std::string halideArgvFunction(const KernelInterface &interface);
 
-/// Collects kernels of one target, then writes them as one relocatable object in which the kernels alone are
-/// strong symbols. The runtime's are weak, so that several such objects make one program.
+/// Collects kernels, then writes them as one relocatable object in which the kernels alone are strong symbols. The
+/// runtime's are weak, so that several such objects make one program.
 class ObjectBuilder {
 public:
-  explicit ObjectBuilder(bool runtime);
+  /// `target` is a Halide target whose architecture and system all kernels share.
+  ObjectBuilder(std::string target, bool runtime);
   ~ObjectBuilder();
 
-  llvm::Error add(const HalideKernel &kernel, const KernelInterface &interface);
+  /// Adds a kernel as it was compiled for each of several sets of instructions, the first of which that the processor
+  /// has is used. `targets` names them in an error.
+  llvm::Error add(llvm::ArrayRef<HalideKernel> variants, const KernelInterface &interface, llvm::StringRef targets);
   llvm::Expected<std::string> finish();
 
 private:
+  llvm::Error addRuntime();
+
   struct Implementation;
   std::unique_ptr<Implementation> implementation;
 };

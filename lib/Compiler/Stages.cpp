@@ -36,7 +36,7 @@ static std::string planText(KernelOp kernel, const Machine &machine) {
 /// The kernel's own code, without runtime and wrapper, as LLVM IR or assembly.
 static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const KernelInterface &interface,
                                             bool assembly) {
-  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface), /*runtime=*/false);
+  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface));
   if (!bitcode)
     return bitcode.takeError();
   if (assembly)

@@ -106,11 +106,17 @@ llvm::Expected<std::string> HalideKernel::print(HalideStage stage) const {
   });
 }
 
-llvm::Expected<std::string> HalideKernel::bitcode(llvm::StringRef function, bool runtime) const {
+std::vector<uint64_t> HalideKernel::features() const {
+  std::vector<uint64_t> words((Target::FeatureEnd + 63) / 64);
+  for (int feature = 0; feature < Target::FeatureEnd; ++feature)
+    if (implementation->target.has_feature(static_cast<Target::Feature>(feature)))
+      words[feature / 64] |= uint64_t(1) << feature % 64;
+  return words;
+}
+
+llvm::Expected<std::string> HalideKernel::bitcode(llvm::StringRef function) const {
   return lowering::guarded([&] {
-    Target target = implementation->target;
-    if (!runtime)
-      target.set_feature(Target::NoRuntime);
+    Target target = implementation->target.with_feature(Target::NoRuntime);
     return throughFile("bc", [&](const std::string &path) {
       implementation->pipeline.compile_to_bitcode(path, implementation->arguments, function.str(), target);
     });

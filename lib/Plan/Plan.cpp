@@ -4,9 +4,16 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/KeyRange.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace attn;
+
+std::string Machine::platform() const {
+  llvm::SmallVector<llvm::StringRef> parts;
+  llvm::StringRef(target).split(parts, '-');
+  return llvm::join(llvm::ArrayRef(parts).take_front(3), "-");
+}
 
 /// "lower <= n < upper"; a bound that is missing is the size's own.
 static std::string describe(const KeyRange &range, mlir::BlockArgument key) {

@@ -22,8 +22,10 @@ static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::Req
 static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"), cl::value_desc("NAME"),
                                    cl::cat(category));
 static cl::opt<std::string> target("target",
-                                   cl::desc("Compile for this machine: host, or a Halide target such as arm-64-linux"),
-                                   cl::value_desc("TARGET"), cl::init("host"), cl::cat(category));
+                                   cl::desc("Compile for this machine: host, or a Halide target such as arm-64-linux; "
+                                            "or for several, the best first, of which the object takes the first that "
+                                            "it can run on"),
+                                   cl::value_desc("TARGET,..."), cl::init("host"), cl::cat(category));
 static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
                                  cl::cat(category));
 static cl::opt<std::string> dtype("dtype", cl::desc("Compute with this dtype instead of the source's: f32, bf16, f16"),

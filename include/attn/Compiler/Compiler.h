@@ -100,7 +100,9 @@ struct ObjectFile {
   std::vector<std::string> kernels; ///< Their names.
 };
 
-/// Compiles the kernels of `source` (all of them where `options.kernel` is empty) for `options.target`. Where `runtime`
+/// Compiles the kernels of `source` (all of them where `options.kernel` is empty) for `options.target`, which may be
+/// several targets of one architecture and system, separated by commas, the best first: a call uses the first one whose
+/// instructions the processor has, and fails with ATTN_ERROR_KERNEL where it has none of them. Where `runtime`
 /// is false, the object leaves out the runtime, which another object of the program then brings. `headerName`
 /// ("scaled_dot.h") is named in the header's guard and comment. Throws CompileError.
 ATTN_EXPORT ObjectFile compileToObject(std::string_view source, const CompileOptions &options,

@@ -39,12 +39,14 @@ public:
 
   /// The pipeline before or after Halide's own lowering, as text.
   llvm::Expected<std::string> print(HalideStage stage) const;
-  /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own, of
-  /// three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
+  /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own,
+  /// of three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
   const std::vector<std::string> &countedSums() const;
 
-  /// LLVM bitcode of the function `function` (and `function_argv`), with Halide's runtime if `runtime`.
-  llvm::Expected<std::string> bitcode(llvm::StringRef function, bool runtime) const;
+  /// The target's features, a bit each, as halide_can_use_target_features of Halide's runtime takes them.
+  std::vector<uint64_t> features() const;
+  /// LLVM bitcode of the function `function` (and `function_argv`), without Halide's runtime.
+  llvm::Expected<std::string> bitcode(llvm::StringRef function) const;
 
   struct Implementation;
   explicit HalideKernel(std::unique_ptr<Implementation> implementation);

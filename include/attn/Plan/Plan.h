@@ -19,6 +19,9 @@ struct Machine {
   std::string target;            ///< As Halide names it: x86-64-linux-avx-avx2-fma-…
   unsigned vectorBytes = 16;     ///< Width of a vector register.
   unsigned vectorRegisters = 16; ///< How many of them there are.
+
+  /// The target without its features: x86-64-linux.
+  std::string platform() const;
 };
 
 /// Sizes of the tiled plan: see docs/plans.md for its loop nest.

@@ -18,7 +18,11 @@ static DLTensor tensor(void *data, int ndim, int64_t *shape, uint8_t code) {
 
 static void print(int code, const float *values, int count) {
   int i;
-  printf("%d:", code);
+  if (code) {
+    printf("%d: %s\n", code, attn_last_error());
+    return;
+  }
+  printf("0:");
   for (i = 0; i < count; ++i)
     printf(" %g", values[i]);
   printf("\n");
@@ -55,7 +59,6 @@ int main(void) {
   attn_set_thread_pool(NULL, NULL);
   printf("%s\n", loops ? "its own pool" : "another pool");
   k_shape[1] = 9;
-  printf("%d:", scaled_dot(&tq, &tk, &tv, &tvalid, &tout, &tweight));
-  printf(" %s\n", attn_last_error());
+  print(scaled_dot(&tq, &tk, &tv, &tvalid, &tout, &tweight), out, 8);
   return 0;
 }
