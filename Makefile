@@ -6,7 +6,7 @@ CMAKE  := .venv/bin/cmake
 CTEST  := .venv/bin/ctest
 SOURCES = $(shell git ls-files '*.h' '*.c' '*.cpp')
 
-.PHONY: build setup demo test asan format format-check clean
+.PHONY: build setup demo test asan bench format format-check clean
 
 build: setup            ## everything, in build/release
 	$(CMAKE) --preset $(PRESET)
@@ -28,6 +28,12 @@ test:                   ## all tests: lit, GoogleTest and pytest, through ctest
 
 asan:                   ## the same tests with the address and undefined-behaviour sanitizers
 	$(MAKE) test PRESET=asan
+
+bench:                  ## kernels beside their peers and the machine's limits (an hour on a quiet machine)
+	./setup.sh --test
+	$(CMAKE) --preset release
+	$(CMAKE) --build --preset release --target attn_python
+	.venv/bin/python -m bench
 
 format:                 ## the layout of .clang-format, in place
 	clang-format-22 -i $(SOURCES)
