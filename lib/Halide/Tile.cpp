@@ -321,6 +321,9 @@ Expr Tile::addPack(mlir::Value value, const Environment &environment) {
   return pack(call);
 }
 
+/// Whether `op` has a condition that no index changes: then all of it is summed or nothing.
+static bool isGuarded(ReduceOp op) { return op.isConditional() && freeIndices(yielded(op.getWhere())).empty(); }
+
 Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
@@ -334,6 +337,10 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
 
   Environment inner;
   inner.indices = environment.indices;
+  if (isGuarded(reduce)) {
+    Expr guard = PlainRegion(kernel, inner).expression(yielded(reduce.getWhere()));
+    product.domain.where(product.domain[sizes.size() + 1] < select(guard, static_cast<int>(plan.chunk), 0));
+  }
   for (auto &[index, binding] : inner.indices)
     if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); })) {
       binding = keyBinding(keyOf(product.domain));
@@ -350,7 +357,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   if (value.type().is_int())
     value = cast<int64_t>(value);
   Expr start = identity(reduce.getKind(), value.type());
-  if (reduce.isConditional())
+  if (reduce.isConditional() && !isGuarded(reduce))
     value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
   Func &result = product.func;
   result(tileVars({q, k, chunk})) = Halide::undef(value.type());

@@ -118,4 +118,328 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   }];
 }
 
+def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
+  let summary = "Multiplies the scale of a score into the queries";
+  let description = [{
+    A factor or divisor of a score that does not depend on the key goes inside the dot product, beside the part of it that
+    does not depend on the key either; the lowering computes that product once for a query. It is pushed through sums, differences
+    and choices on the way. A division becomes a multiplication by the reciprocal, so the divisor's reciprocal must be finite.
+    A sum over no elements stays 0, also where it was divided by `sqrt(D)` with D = 0.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      }
+      %1 = attn.read %width[] : !attn.tensor<[], f32>
+      %2 = arith.divf %0, %1 : f32
+      attn.yield %2 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %cst = arith.constant 1.000000e+00 : f32
+      %0 = attn.read %width[] : !attn.tensor<[], f32>
+      %1 = arith.divf %cst, %0 : f32
+      %2 = attn.reduce sum(%d: D) : f32 {
+        %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %5 = arith.mulf %3, %1 : f32
+        %6 = arith.mulf %5, %4 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %2 : f32
+    }
+    ```
+  }];
+}
+
+def AttnExpandDistances : Pass<"attn-expand-distances", "::attn::KernelOp"> {
+  let summary = "Turns squared distances in a score into dot products and norms";
+  let description = [{
+    Σ(q − k)² = Σq² + Σk² − 2 Σ q·k, with the norms computed once. The expansion cancels where norms are large and the distance is
+    small, so it is used only where scale · norm ≤ 128 for all norms, the scale being what the distance is multiplied
+    by: then the error of a score is below 3e-5. Otherwise the distance is summed as it was written. One flag decides for a call;
+    the sum that is ruled out is not computed.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %3 = arith.subf %1, %2 : f32
+        %4 = arith.mulf %3, %3 : f32
+        attn.yield %4 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score_query_norm = attn.tensor "score_query_norm"(%m: M) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = arith.mulf %1, %1 : f32
+        attn.yield %2 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %score_key_norm = attn.tensor "score_key_norm"(%n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %2 = arith.mulf %1, %1 : f32
+        attn.yield %2 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %score_bounded = attn.tensor "score_bounded"() : i1 {
+      %cst = arith.constant 1.280000e+02 : f32
+      %0 = attn.reduce max(%m: M) : f32 {
+        %5 = attn.read %score_query_norm[%m] : !attn.tensor<[M], f32>
+        attn.yield %5 : f32
+      }
+      %1 = arith.cmpf ole, %0, %cst : f32
+      %2 = attn.reduce max(%n: N) : f32 {
+        %5 = attn.read %score_key_norm[%n] : !attn.tensor<[N], f32>
+        attn.yield %5 : f32
+      }
+      %3 = arith.cmpf ole, %2, %cst : f32
+      %4 = arith.andi %1, %3 : i1
+      attn.yield %4 : i1
+    }
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %true = arith.constant true
+      %cst = arith.constant 2.000000e+00 : f32
+      %0 = attn.read %score_query_norm[%m] : !attn.tensor<[M], f32>
+      %1 = attn.read %score_key_norm[%n] : !attn.tensor<[N], f32>
+      %2 = attn.read %score_bounded[] : !attn.tensor<[], i1>
+      %3 = attn.reduce sum(%d: D) : f32 {
+        %10 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %11 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %12 = arith.mulf %10, %11 : f32
+        attn.yield %12 : f32
+      } where {
+        attn.yield %2 : i1
+      }
+      %4 = arith.mulf %3, %cst : f32
+      %5 = arith.addf %0, %1 : f32
+      %6 = arith.subf %5, %4 : f32
+      %7 = arith.xori %2, %true : i1
+      %8 = attn.reduce sum(%d: D) : f32 {
+        %10 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %11 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %12 = arith.subf %10, %11 : f32
+        %13 = arith.mulf %12, %12 : f32
+        attn.yield %13 : f32
+      } where {
+        attn.yield %7 : i1
+      }
+      %9 = arith.select %2, %6, %8 : f32
+      attn.yield %9 : f32
+    }
+    ```
+  }];
+}
+
+def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
+  let summary = "Computes once what does not depend on both query and key";
+  let description = [{
+    A part of a score, a weight or a value that depends on the key and not on the query, and costs more than a read (a reduction,
+    a division or a function), becomes a tensor. What depends on the query alone is computed once for a query by the lowering; it
+    becomes a tensor only where it is a reduction within a reduction.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %5 = math.exp %4 : f32
+        %6 = arith.mulf %3, %5 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score_key = attn.tensor "score_key"(%n: N, %d: D) : f32 {
+      %0 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %1 = math.exp %0 : f32
+      attn.yield %1 : f32
+    }
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = attn.read %score_key[%n, %d] : !attn.tensor<[N, D], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+  }];
+}
+
+def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
+  let summary = "Makes functions of a query part plus a key part from exponentials of each";
+  let description = [{
+    In a sum, tanh(a + b) becomes 1 − 2 / (1 + e^2a · e^2b), sigmoid(a + b) becomes 1 / (1 + e^−a · e^−b) and exp(a + b)
+    becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials become tensors that are computed once.
+    Each pair then costs a multiply-add and a division in the place of a function call.
+
+    Factors between e^−80 and e^80 are normal numbers of f32, and their product may become infinite or 0 (both give the
+    function's limits) but never 0 · ∞; the absolute error of tanh is below 3e-6. Where some factor is not in this range, or
+    is NaN, the function is called as it was written. One flag decides for a call; the sum that is ruled out is not
+    computed.
+
+    ```mlir
+    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%u: U) : f32 {
+        %1 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %2 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+        %3 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+        %4 = arith.addf %2, %3 : f32
+        %5 = math.tanh %4 : f32
+        %6 = arith.mulf %1, %5 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %energy_query_factor = attn.tensor "energy_query_factor"(%m: M, %u: U) : f32 {
+      %cst = arith.constant 2.000000e+00 : f32
+      %0 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+      %1 = arith.mulf %0, %cst : f32
+      %2 = math.exp %1 : f32
+      attn.yield %2 : f32
+    }
+    %energy_key_factor = attn.tensor "energy_key_factor"(%n: N, %u: U) : f32 {
+      %cst = arith.constant 2.000000e+00 : f32
+      %0 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+      %1 = arith.mulf %0, %cst : f32
+      %2 = math.exp %1 : f32
+      attn.yield %2 : f32
+    }
+    %energy_bounded = attn.tensor "energy_bounded"() : i1 {
+      %cst = arith.constant 1.80485133E-35 : f32
+      %cst_0 = arith.constant 5.54062248E+34 : f32
+      %0 = attn.reduce max(%m: M, %u: U) : f32 {
+        %11 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %11 : f32
+      }
+      %1 = arith.cmpf ole, %0, %cst_0 : f32
+      %2 = attn.reduce min(%m: M, %u: U) : f32 {
+        %11 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %11 : f32
+      }
+      %3 = arith.cmpf oge, %2, %cst : f32
+      %4 = arith.andi %1, %3 : i1
+      %5 = attn.reduce max(%n: N, %u: U) : f32 {
+        %11 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %11 : f32
+      }
+      %6 = arith.cmpf ole, %5, %cst_0 : f32
+      %7 = attn.reduce min(%n: N, %u: U) : f32 {
+        %11 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %11 : f32
+      }
+      %8 = arith.cmpf oge, %7, %cst : f32
+      %9 = arith.andi %6, %8 : i1
+      %10 = arith.andi %4, %9 : i1
+      attn.yield %10 : i1
+    }
+    %energy_total = attn.tensor "energy_total"() : f32 {
+      %0 = attn.reduce sum(%u: U) : f32 {
+        %1 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+      %true = arith.constant true
+      %cst = arith.constant 2.000000e+00 : f32
+      %cst_0 = arith.constant 1.000000e+00 : f32
+      %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
+      %1 = attn.reduce sum(%u: U) : f32 {
+        %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        %10 = arith.mulf %8, %9 : f32
+        %11 = arith.addf %10, %cst_0 : f32
+        %12 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %13 = arith.divf %12, %11 : f32
+        attn.yield %13 : f32
+      } where {
+        attn.yield %0 : i1
+      }
+      %2 = attn.read %energy_total[] : !attn.tensor<[], f32>
+      %3 = arith.mulf %1, %cst : f32
+      %4 = arith.subf %2, %3 : f32
+      %5 = arith.xori %0, %true : i1
+      %6 = attn.reduce sum(%u: U) : f32 {
+        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+        %11 = arith.addf %9, %10 : f32
+        %12 = math.tanh %11 : f32
+        %13 = arith.mulf %8, %12 : f32
+        attn.yield %13 : f32
+      } where {
+        attn.yield %5 : i1
+      }
+      %7 = arith.select %0, %4, %6 : f32
+      attn.yield %7 : f32
+    }
+    ```
+  }];
+}
+
+def AttnShiftInvariance : Pass<"attn-shift-invariance", "::attn::KernelOp"> {
+  let summary = "Drops the terms of a score that are the same for all keys";
+  let description = [{
+    A softmax does not change when a number is added to all its scores; its log-sum-exp, where somebody reads it, gets the number
+    added back. Scores that anything but softmaxes reads, and those of a softmax with a sink, stay. Only terms that
+    are finite for finite parameters (and divisors other than 0) are dropped: ∞ − ∞ is no number.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      %1 = attn.read %bias[%m] : !attn.tensor<[M], f32>
+      %2 = arith.addf %0, %1 : f32
+      attn.yield %2 : f32
+    }
+    %weight, %lse = attn.softmax "weight", "lse"(%score) : !attn.tensor<[M, N], f32>
+    ```
+
+    becomes
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %0 : f32
+    }
+    %weight, %lse_shifted = attn.softmax "weight", "lse_shifted"(%score) : !attn.tensor<[M, N], f32>
+    %lse = attn.tensor "lse"(%m: M) : f32 {
+      %0 = attn.read %lse_shifted[%m] : !attn.tensor<[M], f32>
+      %1 = attn.read %bias[%m] : !attn.tensor<[M], f32>
+      %2 = arith.addf %0, %1 : f32
+      attn.yield %2 : f32
+    }
+    ```
+  }];
+}
+
 #endif

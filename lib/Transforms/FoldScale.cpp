@@ -1,0 +1,151 @@
+//===- FoldScale.cpp - A score's scale goes to the queries ----------------===//
+//
+//   score[m, n] = sum[d](q[m, d] * k[n, d]) / sqrt(D)
+//
+// becomes
+//
+//   score[m, n] = sum[d](q[m, d] * (1 / sqrt(D)) * k[n, d])
+//
+// The product of q and the scale does not depend on the key, so the lowering makes it once for a query; the epilogue
+// of each pair loses a division. The scale may depend on the query, and is pushed through sums, differences and choices:
+// c · (Σ q·k + bias[n]) = Σ (c·q)·k + c·bias[n].
+//
+// Products of finite numbers that stay finite keep their value up to rounding. A sum over no elements is 0, also where
+// the scale divided it by 0 (D = 0).
+//
+//===----------------------------------------------------------------------===//
+
+#include "Scores.h"
+#include "attn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace attn;
+
+namespace attn {
+#define GEN_PASS_DEF_ATTNFOLDSCALE
+#include "attn/Transforms/Passes.h.inc"
+} // namespace attn
+
+/// The operand of a multiplication in `reduce` that can take a scale: a factor of its terms that does not depend on the
+/// key. Null if there is none.
+static OpOperand *scalableFactor(ReduceOp reduce, const PairFormula &formula) {
+  if (reduce.getKind() != ReduceKind::Sum)
+    return nullptr;
+  SmallVector<OpOperand *> todo = {&reduce.getBody().front().getTerminator()->getOpOperand(0)};
+  while (!todo.empty()) {
+    OpOperand *operand = todo.pop_back_val();
+    Operation *op = operand->get().getDefiningOp();
+    bool once = operand->get().hasOneUse();
+    bool product = isa_and_nonnull<arith::MulFOp>(operand->getOwner());
+    if (product && !formula.dependsOnKey(operand->get()))
+      return operand;
+    if (once && isa_and_nonnull<arith::MulFOp>(op))
+      for (OpOperand &factor : op->getOpOperands())
+        todo.push_back(&factor);
+  }
+  return nullptr;
+}
+
+/// Whether some reduction takes the scale of `value`, so that it becomes free.
+static bool absorbs(Value value, const PairFormula &formula) {
+  Operation *op = value.getDefiningOp();
+  if (!op || !value.hasOneUse() || !formula.dependsOnKey(value))
+    return false;
+  if (auto reduce = dyn_cast<ReduceOp>(op))
+    return scalableFactor(reduce, formula);
+  if (auto choice = dyn_cast<arith::SelectOp>(op))
+    return absorbs(choice.getTrueValue(), formula) || absorbs(choice.getFalseValue(), formula);
+  if (isa<arith::AddFOp, arith::SubFOp, arith::NegFOp>(op))
+    return llvm::any_of(op->getOperands(), [&](Value operand) { return absorbs(operand, formula); });
+  return false;
+}
+
+/// scale · value, at the builder's place, which is below both.
+static Value push(Value value, Value scale, const PairFormula &formula, OpBuilder &builder) {
+  Operation *op = value.getDefiningOp();
+  Location location = scale.getLoc();
+  if (!absorbs(value, formula))
+    return arith::MulFOp::create(builder, location, value, scale);
+  auto pushed = [&](Value operand) { return push(operand, scale, formula, builder); };
+  if (auto choice = dyn_cast<arith::SelectOp>(op)) {
+    Value whenTrue = pushed(choice.getTrueValue()), whenFalse = pushed(choice.getFalseValue());
+    return arith::SelectOp::create(builder, location, choice.getCondition(), whenTrue, whenFalse);
+  }
+  if (isa<arith::AddFOp>(op)) {
+    Value lhs = pushed(op->getOperand(0)), rhs = pushed(op->getOperand(1));
+    return arith::AddFOp::create(builder, location, lhs, rhs);
+  }
+  if (isa<arith::SubFOp>(op)) {
+    Value lhs = pushed(op->getOperand(0)), rhs = pushed(op->getOperand(1));
+    return arith::SubFOp::create(builder, location, lhs, rhs);
+  }
+  if (isa<arith::NegFOp>(op)) {
+    Value negative = arith::NegFOp::create(builder, location, scale);
+    return push(op->getOperand(0), negative, formula, builder);
+  }
+  auto reduce = cast<ReduceOp>(builder.clone(*op));
+  OpOperand *factor = scalableFactor(reduce, formula);
+  OpBuilder inside(factor->getOwner());
+  factor->set(arith::MulFOp::create(inside, location, factor->get(), scale));
+  return reduce;
+}
+
+/// Moves the scale of `op` into what it scales. Returns whether it could.
+static bool foldScale(Operation *op, const PairFormula &formula) {
+  OpBuilder builder(op);
+  Value scaled, scale;
+  if (isa<arith::MulFOp>(op)) {
+    bool first = formula.dependsOnKey(op->getOperand(0));
+    scaled = op->getOperand(first ? 0 : 1), scale = op->getOperand(first ? 1 : 0);
+  } else if (isa<arith::DivFOp>(op)) {
+    scaled = op->getOperand(0), scale = op->getOperand(1);
+  } else {
+    return false;
+  }
+  // A scale that is a reduction would be one within another.
+  if (formula.dependsOnKey(scale) || reduces(scale) || !absorbs(scaled, formula))
+    return false;
+  if (isa<arith::DivFOp>(op)) {
+    Value one = floatConstant(1, scale.getType(), builder, op->getLoc());
+    scale = arith::DivFOp::create(builder, op->getLoc(), one, scale);
+  }
+  Value result = push(scaled, scale, formula, builder);
+  op->getResult(0).replaceAllUsesWith(result);
+  op->erase();
+  return true;
+}
+
+/// Erases what nobody uses any more, so that a value's only user is its only use.
+static void eraseUnused(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block.without_terminator())))
+    if (op.use_empty())
+      op.erase();
+}
+
+namespace {
+struct FoldScale : attn::impl::AttnFoldScaleBase<FoldScale> {
+  void runOnOperation() override {
+    for (const PairFormula &formula : pairFormulas(getOperation())) {
+      int folded = 0;
+      for (bool changed = true; changed;) {
+        eraseUnused(*formula.block);
+        changed = false;
+        for (Operation &op : llvm::make_early_inc_range(llvm::reverse(*formula.block)))
+          if (foldScale(&op, formula)) {
+            ++folded;
+            changed = true;
+            break;
+          }
+      }
+      if (folded)
+        noteRewrite(formula.op, "fold scale: a factor of '" + cast<DefinitionOpInterface>(formula.op).getName() +
+                               "' that no key changes is multiplied into the queries, once for each instead of once "
+                               "for each pair");
+    }
+  }
+};
+} // namespace
