@@ -231,6 +231,12 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
 // Booleans and floats
 //===----------------------------------------------------------------------===//
 
+/// 1 / x from the processor's estimate (12 bits or more) and a step of Newton's method, for x and 1 / x that are normal numbers.
+static Expr reciprocal(Expr x) {
+  Expr estimate = Halide::fast_inverse(x);
+  return estimate * (2.0f - x * estimate);
+}
+
 static Expr compare(mlir::arith::CmpIPredicate predicate, Expr a, Expr b) {
   using mlir::arith::CmpIPredicate;
   Halide::Type type = a.type().bits() == 64 ? a.type() : b.type();
@@ -311,6 +317,8 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
         // A divisor that no index changes is inverted once.
         if (freeIndices(division.getRhs()).empty())
           return operand(0) * (constant(computeType(result), 1.0) / operand(1));
+        if (arith::bitEnumContainsAll(division.getFastmath(), arith::FastMathFlags::arcp) && result.isF32())
+          return operand(0) * reciprocal(operand(1));
         return operand(0) / operand(1);
       })
       .Case([&](arith::RemFOp) { return lowering::remainder(operand(0), operand(1)); })

@@ -10,7 +10,7 @@
 // of each pair loses a division. The scale may depend on the query, and is pushed through sums, differences and choices:
 // c · (Σ q·k + bias[n]) = Σ (c·q)·k + c·bias[n].
 //
-// Products of finite numbers that stay finite keep their value up to rounding. A sum over no elements is 0, also where
+// Division by a constant stays unless its reciprocal is exact. Products of finite numbers that stay finite keep their value up to rounding. A sum over no elements is 0, also where
 // the scale divided it by 0 (D = 0).
 //
 //===----------------------------------------------------------------------===//
@@ -110,6 +110,10 @@ static bool foldScale(Operation *op, const PairFormula &formula) {
   if (formula.dependsOnKey(scale) || reduces(scale) || !absorbs(scaled, formula))
     return false;
   if (isa<arith::DivFOp>(op)) {
+    FloatAttr divisor;
+    APFloat inverse(0.0);
+    if (matchPattern(scale, m_Constant(&divisor)) && !divisor.getValue().getExactInverse(&inverse))
+      return false;
     Value one = floatConstant(1, scale.getType(), builder, op->getLoc());
     scale = arith::DivFOp::create(builder, op->getLoc(), one, scale);
   }
@@ -121,8 +125,8 @@ static bool foldScale(Operation *op, const PairFormula &formula) {
 
 /// Erases what nobody uses any more, so that a value's only user is its only use.
 static void eraseUnused(Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block.without_terminator())))
-    if (op.use_empty())
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (op.use_empty() && !op.hasTrait<OpTrait::IsTerminator>())
       op.erase();
 }
 

@@ -5,6 +5,7 @@
 #include "Slice.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/OperationSupport.h"
 
 using namespace mlir;
 using namespace attn;
@@ -18,6 +19,19 @@ SmallVector<PairFormula> attn::pairFormulas(KernelOp kernel) {
     formulas.push_back({&op, &block, block.getArguments().back()});
   }
   return formulas;
+}
+
+/// A tensor before `tensor` that has the same formula and type under another name, or null.
+static TensorOp earlierCopy(TensorOp tensor) {
+  for (TensorOp other : tensor->getBlock()->getOps<TensorOp>()) {
+    if (other == tensor)
+      break;
+    if (other.getResult().getType() == tensor.getResult().getType() &&
+        OperationEquivalence::isRegionEquivalentTo(&other.getBody(), &tensor.getBody(),
+                                                   OperationEquivalence::IgnoreLocations))
+      return other;
+  }
+  return {};
 }
 
 Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder) {
@@ -41,6 +55,10 @@ Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder
   outside.setInsertionPointToEnd(&body);
   Value copy = cloneSlice(value, mapping, outside);
   YieldOp::create(outside, op->getLoc(), copy);
+  if (TensorOp same = earlierCopy(tensor)) {
+    tensor.erase();
+    tensor = same;
+  }
   return ReadOp::create(builder, op->getLoc(), tensor.getResult(), subscripts);
 }
 

@@ -10,11 +10,12 @@
 //
 //   sigmoid(a + b) = 1 / (1 + e^{−a} · e^{−b})       exp(a + b) = e^a · e^b
 //
-// Range. Factors from e^−80 to e^80 are normal numbers of f32 (which has e^±87). Their product x may overflow to infinity or
-// become 0, both of which give the function's limits, but it is never 0 · ∞. So where all factors are in this
-// range (|a|, |b| ≤ 40 for tanh) the result has an absolute error of a few units in the last place of 1. Outside (NaN
-// included) the original formula is computed instead: no clamp could do, for a + b may be small where a and b are large.
-// The choice is one flag a call, and what it rules out is not computed.
+// Range. Factors from e^−40 to e^40 have products from e^−80 to e^80; all of these, and 1 + x, are normal numbers of f32
+// (which has e^±87), and so is the reciprocal: nothing overflows and nothing is 0 · ∞. So where all factors are in
+// this range (|a|, |b| ≤ 20 for tanh) the result has an absolute error of a few units in the last place of 1, and the
+// division may be a multiplication by a refined estimate of the reciprocal (its flag arcp says so). Outside (NaN included)
+// the original formula is computed instead: no clamp could do, for a + b may be small where a and b are large. The
+// choice is one flag a call, and what it rules out is not computed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -135,7 +136,7 @@ static Value exponential(ArrayRef<std::pair<Value, bool>> terms, double scale, O
   return math::ExpOp::create(builder, location, sum);
 }
 
-/// Whether all elements of `tensor` are from e^−80 to e^80 (never where one is NaN): an i1 at the builder's place.
+/// Whether all elements of `tensor` are from e^−40 to e^40 (never where one is NaN): an i1 at the builder's place.
 static Value isBounded(TypedValue<AttnTensorType> tensor, OpBuilder &builder) {
   Location location = tensor.getLoc();
   AttnTensorType type = tensor.getType();
@@ -149,7 +150,7 @@ static Value isBounded(TypedValue<AttnTensorType> tensor, OpBuilder &builder) {
     SmallVector<Value> at(extreme.getBody().getArguments());
     Value element = ReadOp::create(inside, location, tensor, at);
     YieldOp::create(inside, location, element);
-    Value limit = floatConstant(std::exp(largest ? 80.0 : -80.0), type.getComputeType(), builder, location);
+    Value limit = floatConstant(std::exp(largest ? 40.0 : -40.0), type.getComputeType(), builder, location);
     Value inRange =
         arith::CmpFOp::create(builder, location, largest ? arith::CmpFPredicate::OLE : arith::CmpFPredicate::OGE,
                               extreme.getResult(), limit);
@@ -179,7 +180,11 @@ static Value withoutCall(ReduceOp reduce, const Call &call, Value denominator, I
   Location location = reduce.getLoc();
   mapping.map(call.op->getResult(0), floatConstant(1, reduce.getType(), builder, location));
   Value rest = cloneSlice(yielded, mapping, builder);
-  return denominator ? arith::DivFOp::create(builder, location, rest, denominator).getResult() : rest;
+  if (!denominator)
+    return rest;
+  auto quotient = arith::DivFOp::create(builder, location, rest, denominator);
+  quotient.setFastmath(arith::FastMathFlags::arcp);
+  return quotient;
 }
 
 /// Separates `call` in the sum `reduce` of the formula of `op`.
@@ -223,7 +228,7 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
   StringRef name = call.function == Function::Tanh ? "tanh" : call.function == Function::Sigmoid ? "sigmoid" : "exp";
   noteRewrite(op, "separate: " + name + " of a query part plus a key part in '" + op.getName() +
                  "' is made of exponentials that are computed once for each query and each key; where they leave "
-                 "e^-80 .. e^80 the function itself is computed");
+                 "e^-40 .. e^40 the function itself is computed");
 }
 
 namespace {

@@ -98,6 +98,17 @@ static Split split(Value value, const PairFormula &formula, OpBuilder &builder) 
     auto negative = [&](Value a) { return a ? arith::NegFOp::create(builder, location, a).getResult() : Value(); };
     return {negative(part.kept), negative(part.dropped)};
   }
+  if (isa_and_nonnull<arith::MulFOp>(op)) {
+    unsigned position = formula.dependsOnKey(op->getOperand(0)) ? 1 : 0;
+    Value scale = op->getOperand(position);
+    if (formula.dependsOnKey(scale) || !isFinite(scale))
+      return {value, Value()};
+    Split part = split(op->getOperand(1 - position), formula, builder);
+    if (!part.dropped)
+      return {value, Value()};
+    auto scaled = [&](Value a) { return a ? arith::MulFOp::create(builder, location, a, scale).getResult() : Value(); };
+    return {scaled(part.kept), scaled(part.dropped)};
+  }
   auto choice = dyn_cast_or_null<arith::SelectOp>(op);
   if (choice && !formula.dependsOnKey(choice.getCondition())) {
     Split yes = split(choice.getTrueValue(), formula, builder), no = split(choice.getFalseValue(), formula, builder);

@@ -17,8 +17,8 @@
 // CHECK-NEXT:      attn.yield %2 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %energy_bounded = attn.tensor "energy_bounded"() : i1 {
-// CHECK-NEXT:      %cst = arith.constant 1.80485133E-35 : f32
-// CHECK-NEXT:      %cst_0 = arith.constant 5.54062248E+34 : f32
+// CHECK-NEXT:      %cst = arith.constant 4.24835413E-18 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 2.3538527E+17 : f32
 // CHECK-NEXT:      %0 = attn.reduce max(%m: M, %u: U) : f32 {
 // CHECK-NEXT:        %11 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
 // CHECK-NEXT:        attn.yield %11 : f32
@@ -62,7 +62,7 @@
 // CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
 // CHECK-NEXT:        %11 = arith.addf %10, %cst_0 : f32
 // CHECK-NEXT:        %12 = attn.read %w[%u] : !attn.tensor<[U], f32>
-// CHECK-NEXT:        %13 = arith.divf %12, %11 : f32
+// CHECK-NEXT:        %13 = arith.divf %12, %11 fastmath<arcp> : f32
 // CHECK-NEXT:        attn.yield %13 : f32
 // CHECK-NEXT:      } where {
 // CHECK-NEXT:        attn.yield %0 : i1

@@ -123,7 +123,8 @@ def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
   let description = [{
     A factor or divisor of a score that does not depend on the key goes inside the dot product, beside the part of it that
     does not depend on the key either; the lowering computes that product once for a query. It is pushed through sums, differences
-    and choices on the way. A division becomes a multiplication by the reciprocal, so the divisor's reciprocal must be finite.
+    and choices on the way. A division becomes a multiplication by the reciprocal, so the divisor's reciprocal must be finite; division
+    by a constant stays unless its reciprocal is exact.
     A sum over no elements stays 0, also where it was divided by `sqrt(D)` with D = 0.
 
     ```mlir
@@ -297,9 +298,8 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
     becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials become tensors that are computed once.
     Each pair then costs a multiply-add and a division in the place of a function call.
 
-    Factors between e^−80 and e^80 are normal numbers of f32, and their product may become infinite or 0 (both give the
-    function's limits) but never 0 · ∞; the absolute error of tanh is below 3e-6. Where some factor is not in this range, or
-    is NaN, the function is called as it was written. One flag decides for a call; the sum that is ruled out is not
+    Factors between e^−40 and e^40 and their products are normal numbers of f32: nothing overflows or becomes 0 · ∞. The absolute
+    error of tanh is below 3e-6; `arcp` allows a refined estimate of the reciprocal. Where some factor is not in this range, or is NaN, the function is called as it was written. One flag decides for a call; the sum that is ruled out is not
     computed.
 
     ```mlir
@@ -335,8 +335,8 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
       attn.yield %2 : f32
     }
     %energy_bounded = attn.tensor "energy_bounded"() : i1 {
-      %cst = arith.constant 1.80485133E-35 : f32
-      %cst_0 = arith.constant 5.54062248E+34 : f32
+      %cst = arith.constant 4.24835413E-18 : f32
+      %cst_0 = arith.constant 2.3538527E+17 : f32
       %0 = attn.reduce max(%m: M, %u: U) : f32 {
         %11 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
         attn.yield %11 : f32
@@ -380,7 +380,7 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
         %10 = arith.mulf %8, %9 : f32
         %11 = arith.addf %10, %cst_0 : f32
         %12 = attn.read %w[%u] : !attn.tensor<[U], f32>
-        %13 = arith.divf %12, %11 : f32
+        %13 = arith.divf %12, %11 fastmath<arcp> : f32
         attn.yield %13 : f32
       } where {
         attn.yield %0 : i1
