@@ -231,7 +231,8 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
 // Booleans and floats
 //===----------------------------------------------------------------------===//
 
-/// 1 / x from the processor's estimate (12 bits or more) and a step of Newton's method, for x and 1 / x that are normal numbers.
+/// 1 / x from the processor's estimate (12 bits or more) and a step of Newton's method, for x and 1 / x that are normal
+/// numbers.
 static Expr reciprocal(Expr x) {
   Expr estimate = Halide::fast_inverse(x);
   return estimate * (2.0f - x * estimate);

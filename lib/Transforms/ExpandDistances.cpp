@@ -8,7 +8,8 @@
 //   key_norm[n]   = sum[d](k[n, d] ** 2)
 //   score[m, n]   = -0.5 * (query_norm[m] + key_norm[n] - 2 * sum[d](q[m, d] * k[n, d]))
 //
-// so that a pair costs one multiply-add a dimension instead of two operations, and shift invariance drops the query's norm.
+// so that a pair costs one multiply-add a dimension instead of two operations, and shift invariance drops the query's
+// norm.
 //
 // Rounding. The difference cancels where both norms are large and the distance is not. Its error is about
 // 2^−23 · scale · norm, the scale being what the distance is multiplied by. So the norms are expanded only
@@ -43,7 +44,8 @@ static arith::SubFOp differenceOf(ReduceOp reduce) {
   return square.getLhs().getDefiningOp<arith::SubFOp>();
 }
 
-/// |scale|, the product of what multiplies and divides `value` afterwards and depends on no index, at the builder's place.
+/// |scale|, the product of what multiplies and divides `value` afterwards and depends on no index, at the builder's
+/// place.
 static Value scaleOf(Value value, OpBuilder &builder) {
   Location location = value.getLoc();
   Value scale = floatConstant(1, value.getType(), builder, location);
@@ -116,9 +118,10 @@ static void expand(ReduceOp reduce, arith::SubFOp difference, const PairFormula 
   Value result = arith::SelectOp::create(builder, location, bounded, expanded, written);
   reduce.getResult().replaceAllUsesWith(result);
   reduce->erase();
-  noteRewrite(formula.op, "expand distances: the squared distance in '" + name +
-                         "' becomes a dot product and two norms, computed once for each query and each key; where norms "
-                         "are so large that they would cancel, the distance is computed as written");
+  noteRewrite(formula.op,
+              "expand distances: the squared distance in '" + name +
+                  "' becomes a dot product and two norms, computed once for each query and each key; where norms "
+                  "are so large that they would cancel, the distance is computed as written");
 }
 
 namespace {

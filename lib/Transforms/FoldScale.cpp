@@ -7,11 +7,11 @@
 //   score[m, n] = sum[d](q[m, d] * (1 / sqrt(D)) * k[n, d])
 //
 // The product of q and the scale does not depend on the key, so the lowering makes it once for a query; the epilogue
-// of each pair loses a division. The scale may depend on the query, and is pushed through sums, differences and choices:
-// c · (Σ q·k + bias[n]) = Σ (c·q)·k + c·bias[n].
+// of each pair loses a division. The scale may depend on the query, and is pushed through sums, differences and
+// choices: c · (Σ q·k + bias[n]) = Σ (c·q)·k + c·bias[n].
 //
-// Division by a constant stays unless its reciprocal is exact. Products of finite numbers that stay finite keep their value up to rounding. A sum over no elements is 0, also where
-// the scale divided it by 0 (D = 0).
+// Division by a constant stays unless its reciprocal is exact. Products of finite numbers that stay finite keep their
+// value up to rounding. A sum over no elements is 0, also where the scale divided it by 0 (D = 0).
 //
 //===----------------------------------------------------------------------===//
 
@@ -146,9 +146,10 @@ struct FoldScale : attn::impl::AttnFoldScaleBase<FoldScale> {
           }
       }
       if (folded)
-        noteRewrite(formula.op, "fold scale: a factor of '" + cast<DefinitionOpInterface>(formula.op).getName() +
-                               "' that no key changes is multiplied into the queries, once for each instead of once "
-                               "for each pair");
+        noteRewrite(formula.op,
+                    "fold scale: a factor of '" + cast<DefinitionOpInterface>(formula.op).getName() +
+                        "' that no key changes is multiplied into the queries, once for each instead of once "
+                        "for each pair");
     }
   }
 };

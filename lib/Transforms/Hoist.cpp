@@ -64,7 +64,7 @@ void Hoist::hoistFrom(Value value, bool nested, const PairFormula &formula, cons
     Value element = hoist(value, formula.op, (base + (keys ? "_key" : "_query")).str(), builder);
     StringRef name = cast<TensorOp>(element.getDefiningOp<ReadOp>().getTensor().getDefiningOp()).getName();
     noteRewrite(formula.op, "hoist: a part of '" + base + "' depends on the " + (keys ? "key" : "query") +
-                           " alone; it is computed once, as '" + name + "'");
+                                " alone; it is computed once, as '" + name + "'");
     value.replaceAllUsesWith(element);
     return;
   }

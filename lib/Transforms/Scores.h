@@ -38,9 +38,9 @@ IndexSet queryIndices(const PairFormula &formula);
 /// dimension for each index variable that `value` depends on. Returns an element of it, read at `builder`'s place.
 mlir::Value hoist(mlir::Value value, mlir::Operation *op, llvm::StringRef name, mlir::OpBuilder &builder);
 
-/// Makes a sum over the indices of `reduce`. `term` makes what is summed, at the place it is given; the mapping says what the
-/// index variables of `reduce` are there. If `condition`, which depends on no index of the sum, is given and false, the
-/// sum is 0 and nothing of it is computed.
+/// Makes a sum over the indices of `reduce`. `term` makes what is summed, at the place it is given; the mapping says
+/// what the index variables of `reduce` are there. If `condition`, which depends on no index of the sum, is given and
+/// false, the sum is 0 and nothing of it is computed.
 mlir::Value sumLike(ReduceOp reduce, mlir::Value condition, mlir::OpBuilder &builder,
                     llvm::function_ref<mlir::Value(mlir::OpBuilder &, mlir::IRMapping &)> term);
 

@@ -10,12 +10,12 @@
 //
 //   sigmoid(a + b) = 1 / (1 + e^{−a} · e^{−b})       exp(a + b) = e^a · e^b
 //
-// Range. Factors from e^−40 to e^40 have products from e^−80 to e^80; all of these, and 1 + x, are normal numbers of f32
-// (which has e^±87), and so is the reciprocal: nothing overflows and nothing is 0 · ∞. So where all factors are in
+// Range. Factors from e^−40 to e^40 have products from e^−80 to e^80; all of these, and 1 + x, are normal numbers of
+// f32 (which has e^±87), and so is the reciprocal: nothing overflows and nothing is 0 · ∞. So where all factors are in
 // this range (|a|, |b| ≤ 20 for tanh) the result has an absolute error of a few units in the last place of 1, and the
-// division may be a multiplication by a refined estimate of the reciprocal (its flag arcp says so). Outside (NaN included)
-// the original formula is computed instead: no clamp could do, for a + b may be small where a and b are large. The
-// choice is one flag a call, and what it rules out is not computed.
+// division may be a multiplication by a refined estimate of the reciprocal (its flag arcp says so). Outside (NaN
+// included) the original formula is computed instead: no clamp could do, for a + b may be small where a and b are
+// large. The choice is one flag a call, and what it rules out is not computed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -44,7 +44,7 @@ enum class Function { Tanh, Sigmoid, Exp };
 /// A call of `function` on first + second, of which neither part has all index variables of the other.
 struct Call {
   Function function;
-  Operation *op; ///< Whose result is the function's value.
+  Operation *op;                                     ///< Whose result is the function's value.
   SmallVector<std::pair<Value, bool>> first, second; ///< Terms, and whether they are subtracted.
 };
 } // namespace
@@ -63,7 +63,8 @@ static std::optional<std::pair<Function, Value>> functionOf(Operation *op, bool 
   if (!sum || !isOne(quotient.getLhs()))
     return {};
   for (unsigned position : {0, 1})
-    if (auto exp = sum->getOperand(position).getDefiningOp<math::ExpOp>(); exp && isOne(sum->getOperand(1 - position))) {
+    if (auto exp = sum->getOperand(position).getDefiningOp<math::ExpOp>();
+        exp && isOne(sum->getOperand(1 - position))) {
       // 1 / (1 + e^y) is the sigmoid of −y.
       negative = true;
       return std::pair(Function::Sigmoid, exp.getOperand());
@@ -151,9 +152,8 @@ static Value isBounded(TypedValue<AttnTensorType> tensor, OpBuilder &builder) {
     Value element = ReadOp::create(inside, location, tensor, at);
     YieldOp::create(inside, location, element);
     Value limit = floatConstant(std::exp(largest ? 40.0 : -40.0), type.getComputeType(), builder, location);
-    Value inRange =
-        arith::CmpFOp::create(builder, location, largest ? arith::CmpFPredicate::OLE : arith::CmpFPredicate::OGE,
-                              extreme.getResult(), limit);
+    Value inRange = arith::CmpFOp::create(
+        builder, location, largest ? arith::CmpFPredicate::OLE : arith::CmpFPredicate::OGE, extreme.getResult(), limit);
     bounded = bounded ? arith::AndIOp::create(builder, location, bounded, inRange).getResult() : inRange;
   }
   return bounded;
@@ -227,8 +227,8 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
   reduce->erase();
   StringRef name = call.function == Function::Tanh ? "tanh" : call.function == Function::Sigmoid ? "sigmoid" : "exp";
   noteRewrite(op, "separate: " + name + " of a query part plus a key part in '" + op.getName() +
-                 "' is made of exponentials that are computed once for each query and each key; where they leave "
-                 "e^-40 .. e^40 the function itself is computed");
+                      "' is made of exponentials that are computed once for each query and each key; where they leave "
+                      "e^-40 .. e^40 the function itself is computed");
 }
 
 namespace {

@@ -9,9 +9,9 @@
 //   weight, lse' = softmax(score)
 //   lse[m]       = lse'[m] + bias[m]
 //
-// for a softmax does not change when a number is added to all its scores. With a sink it would: the sink is a score too. Only
-// what is finite is dropped, because ∞ − ∞ is none: sums, products and quotients of parameters and sizes, not what
-// may overflow by itself (exp) or be infinite (log). Finite means for finite parameters and divisors other than 0.
+// for a softmax does not change when a number is added to all its scores. With a sink it would: the sink is a score
+// too. Only what is finite is dropped, because ∞ − ∞ is none: sums, products and quotients of parameters and sizes, not
+// what may overflow by itself (exp) or be infinite (log). Finite means for finite parameters and divisors other than 0.
 //
 //===----------------------------------------------------------------------===//
 
@@ -74,9 +74,7 @@ static Split split(Value value, const PairFormula &formula, OpBuilder &builder) 
     return isFinite(value) ? Split{Value(), value} : Split{value, Value()};
   Operation *op = value.getDefiningOp();
   Location location = value.getLoc();
-  auto zero = [&](Value part) {
-    return part ? part : floatConstant(0, value.getType(), builder, location);
-  };
+  auto zero = [&](Value part) { return part ? part : floatConstant(0, value.getType(), builder, location); };
   if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
     Split lhs = split(op->getOperand(0), formula, builder), rhs = split(op->getOperand(1), formula, builder);
     if (!lhs.dropped && !rhs.dropped)
@@ -143,8 +141,8 @@ static void addBack(SoftmaxOp softmax, Value dropped, const PairFormula &formula
   Value shift = cloneSlice(dropped, mapping, builder);
   Value sum = arith::AddFOp::create(builder, softmax.getLoc(), shifted, shift);
   YieldOp::create(builder, softmax.getLoc(), sum);
-  softmax.getLogsumexp().replaceUsesWithIf(tensor.getResult(),
-                                           [&](OpOperand &use) { return use.get() && use.getOwner() != shifted.getDefiningOp(); });
+  softmax.getLogsumexp().replaceUsesWithIf(
+      tensor.getResult(), [&](OpOperand &use) { return use.get() && use.getOwner() != shifted.getDefiningOp(); });
 }
 
 namespace {
@@ -172,7 +170,7 @@ struct ShiftInvariance : attn::impl::AttnShiftInvarianceBase<ShiftInvariance> {
         parts.kept = floatConstant(0, parts.dropped.getType(), builder, score.getLoc());
       formula.setValue(parts.kept);
       noteRewrite(score, "shift invariance: a term of '" + score.getName() +
-                        "' is the same for all keys, so the softmax does not need it");
+                             "' is the same for all keys, so the softmax does not need it");
     }
   }
 };

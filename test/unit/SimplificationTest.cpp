@@ -26,7 +26,8 @@ protected:
         3);
   }
 
-  /// Numbers for every parameter: floats up to `magnitude`, integers from 0 to 4, bools mostly true, scalars their default.
+  /// Numbers for every parameter: floats up to `magnitude`, integers from 0 to 4, bools mostly true, scalars their
+  /// default.
   static std::vector<ReferenceTensor> inputsOf(KernelOp kernel, double magnitude) {
     llvm::StringMap<int64_t> sizes;
     for (mlir::StringAttr name : kernel.getSizeNames())
