@@ -12,6 +12,7 @@
 #include "mlir/Parser/Parser.h"
 #include "gtest/gtest.h"
 
+#include <algorithm>
 #include <limits>
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -63,7 +64,7 @@ protected:
         continue; // infinities
       if (std::isnan(expected[i]) && std::isnan(found[i]))
         continue;
-      EXPECT_NEAR(found[i], expected[i], tolerance) << "at " << i;
+      EXPECT_NEAR(found[i], expected[i], tolerance * std::max(1.0, std::abs(expected[i]))) << "at " << i;
     }
   }
 
