@@ -86,7 +86,7 @@ static bool isContiguous(ReduceOp op, mlir::Value lane) {
 }
 
 /// Whether `op` has a condition that no index changes: then all of it is reduced or nothing.
-static bool isGuarded(ReduceOp op) { return op.isConditional() && freeIndices(yielded(op.getWhere())).empty(); }
+static bool isGuarded(ReduceOp op) { return op.isConditional() && dependence(yielded(op.getWhere())).empty(); }
 
 /// Empties `domain` where the condition of `op`, as `lowering` gives it, is false.
 static void guard(RDom &domain, ReduceOp op, RegionLowering &&lowering) {
@@ -119,7 +119,7 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   Stage stage;
   stage.consumer = consumer;
   mlir::Value lane;
-  for (mlir::Value index : freeIndices(op.getResult())) {
+  for (mlir::Value index : dependence(op.getResult())) {
     const IndexBinding &binding = outer.indices.find(index)->second;
     if (binding.loop) {
       Var var(kernel.uniqueName("r$"));

@@ -44,26 +44,28 @@ static arith::SubFOp differenceOf(ReduceOp reduce) {
   return square.getLhs().getDefiningOp<arith::SubFOp>();
 }
 
-/// |scale|, the product of what multiplies and divides `value` afterwards and depends on no index, at the builder's
-/// place.
+/// |scale|, the product of all that multiplies and divides `value` afterwards and depends on no index, at the builder's
+/// place. Null where `value` goes several ways.
 static Value scaleOf(Value value, OpBuilder &builder) {
   Location location = value.getLoc();
   Value scale = floatConstant(1, value.getType(), builder, location);
-  while (value.hasOneUse()) {
+  while (true) {
+    if (!value.hasOneUse())
+      return {};
     Operation *user = *value.getUsers().begin();
-    if (!isa<arith::MulFOp, arith::DivFOp, arith::NegFOp>(user))
+    if (!isa<arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::AddFOp, arith::SubFOp, arith::SelectOp>(user))
       break;
-    if (!isa<arith::NegFOp>(user)) {
-      bool first = user->getOperand(0) == value;
-      Value other = user->getOperand(first ? 1 : 0);
-      if (!dependence(other).empty() || (!first && isa<arith::DivFOp>(user)))
-        break;
+    bool product = isa<arith::MulFOp>(user), quotient = isa<arith::DivFOp>(user);
+    Value other = product && user->getOperand(1) == value ? user->getOperand(0)
+                  : product || quotient                   ? user->getOperand(1)
+                                                          : Value();
+    if (other == value)
+      break; // 1 / value
+    if (other && dependence(other).empty()) {
       IRMapping mapping;
       Value copy = cloneSlice(other, mapping, builder);
-      if (isa<arith::MulFOp>(user))
-        scale = arith::MulFOp::create(builder, location, scale, copy);
-      else
-        scale = arith::DivFOp::create(builder, location, scale, copy);
+      scale = product ? arith::MulFOp::create(builder, location, scale, copy).getResult()
+                      : arith::DivFOp::create(builder, location, scale, copy).getResult();
     }
     value = user->getResult(0);
   }
@@ -81,7 +83,8 @@ static Value isBounded(Value norm, Value scale, OpBuilder &builder) {
   OpBuilder inside = OpBuilder::atBlockEnd(&largest.getBody().front());
   SmallVector<Value> at(largest.getBody().getArguments());
   Value element = ReadOp::create(inside, location, tensor, at);
-  YieldOp::create(inside, location, element);
+  Value magnitude = math::AbsFOp::create(inside, location, element); // a sum of squares; says that it is not −∞
+  YieldOp::create(inside, location, magnitude);
   Value scaled = arith::MulFOp::create(builder, location, largest.getResult(), scale);
   Value limit = floatConstant(128, norm.getType(), builder, location);
   return arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OLE, scaled, limit);
@@ -91,6 +94,9 @@ static Value isBounded(Value norm, Value scale, OpBuilder &builder) {
 static void expand(ReduceOp reduce, arith::SubFOp difference, const PairFormula &formula) {
   Location location = reduce.getLoc();
   OpBuilder builder(reduce);
+  Value scale = scaleOf(reduce, builder);
+  if (!scale)
+    return;
   StringRef name = cast<DefinitionOpInterface>(formula.op).getName();
   auto sumOfProducts = [&](Value lhs, Value rhs, Value condition) {
     return sumLike(reduce, condition, builder, [&](OpBuilder &inside, IRMapping &mapping) {
@@ -103,7 +109,6 @@ static void expand(ReduceOp reduce, arith::SubFOp difference, const PairFormula 
     std::swap(query, key);
   Value queryNorm = hoist(sumOfProducts(query, query, Value()), formula.op, (name + "_query_norm").str(), builder);
   Value keyNorm = hoist(sumOfProducts(key, key, Value()), formula.op, (name + "_key_norm").str(), builder);
-  Value scale = scaleOf(reduce, builder);
   Value queryBounded = isBounded(queryNorm, scale, builder), keyBounded = isBounded(keyNorm, scale, builder);
   Value bounded = arith::AndIOp::create(builder, location, queryBounded, keyBounded);
   bounded = hoist(bounded, formula.op, (name + "_bounded").str(), builder);

@@ -1,27 +1,27 @@
 //===- ShiftInvariance.cpp - What shifts all scores of a row is dropped ---===//
 //
-//   score[m, n]  = sum[d](q[m, d] * k[n, d]) + bias[m]
+//   score[m, n]  = sum[d](q[m, d] * k[n, d]) + f32(age[m])
 //   weight, lse  = softmax(score)
 //
 // becomes
 //
 //   score[m, n]  = sum[d](q[m, d] * k[n, d])
 //   weight, lse' = softmax(score)
-//   lse[m]       = lse'[m] + bias[m]
+//   lse[m]       = lse'[m] + f32(age[m])
 //
 // for a softmax does not change when a number is added to all its scores. With a sink it would: the sink is a score
-// too. Only what is finite is dropped, because ∞ − ∞ is none: sums, products and quotients of parameters and sizes, not
-// what may overflow by itself (exp) or be infinite (log). Finite means for finite parameters and divisors other than 0.
+// too. Only what is finite whatever the parameters hold is dropped (Finiteness.h): a row shifted by −∞ is a masked row.
+// A float that depends on the query costs one addition a pair, so what must stay costs little.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
 #include "Scores.h"
 #include "Slice.h"
+#include "attn/Analysis/Finiteness.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
 
 using namespace mlir;
@@ -32,36 +32,6 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-/// Whether `value` is made of sizes and constants only.
-static bool isOfSizes(Value value) {
-  Operation *op = value.getDefiningOp();
-  return op && !isa<ReadOp, ReduceOp>(op) && llvm::all_of(op->getOperands(), isOfSizes);
-}
-
-/// Whether `value` is finite for finite parameters, divisors other than 0 aside.
-static bool isFinite(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op)
-    return true; // an index
-  if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
-    auto number = dyn_cast<FloatAttr>(constant.getValue());
-    return !number || number.getValue().isFinite();
-  }
-  if (auto read = dyn_cast<ReadOp>(op)) {
-    Operation *source = read.getTensor().getDefiningOp();
-    if (!source)
-      return true;
-    auto tensor = dyn_cast<TensorOp>(source);
-    return tensor && isFinite(tensor.getBody().front().getTerminator()->getOperand(0));
-  }
-  if (auto reduce = dyn_cast<ReduceOp>(op))
-    return reduce.getKind() == ReduceKind::Sum && isFinite(reduce.getBody().front().getTerminator()->getOperand(0));
-  bool known = isa<SizeOp, FloorDivOp, ModOp>(op) || isa<arith::ArithDialect>(op->getDialect()) ||
-               isa<math::TanhOp, math::SinOp, math::CosOp, math::AbsFOp>(op) ||
-               (isa<math::MathDialect>(op->getDialect()) && isOfSizes(value));
-  return known && llvm::all_of(op->getOperands(), isFinite);
-}
-
 namespace {
 /// value = kept + dropped; either may be null, which is 0.
 struct Split {
@@ -69,54 +39,110 @@ struct Split {
 };
 } // namespace
 
-static Split split(Value value, const PairFormula &formula, OpBuilder &builder) {
+namespace {
+/// Splits the values of one score. They are finite where the choices around them say so.
+class Splitter {
+public:
+  Splitter(const PairFormula &formula, OpBuilder &builder) : formula(formula), builder(builder) {}
+  Split split(Value value, const TensorSet &finite);
+
+private:
+  /// An operation that scales its operand at `position`.
+  struct Scale {
+    Operation *op;
+    unsigned position;
+  };
+
+  Value scaled(Value value, const Scale &scale);
+  Split drop(Value value, const TensorSet &finite);
+  Split splitSum(Operation *op, const TensorSet &finite);
+  Split splitScaled(Operation *op, const TensorSet &finite);
+  Split splitChoice(arith::SelectOp choice, const TensorSet &finite);
+
+  const PairFormula &formula;
+  OpBuilder &builder;
+  SmallVector<Scale> scales; ///< Around the value, the outermost first. What is dropped is dropped scaled.
+};
+} // namespace
+
+Value Splitter::scaled(Value value, const Scale &scale) {
+  IRMapping mapping;
+  mapping.map(scale.op->getOperand(scale.position), value);
+  return builder.clone(*scale.op, mapping)->getResult(0);
+}
+
+/// `value`, which is the same for all keys: dropped if it and what scales it are finite.
+Split Splitter::drop(Value value, const TensorSet &finite) {
+  auto isFiniteScale = [&](const Scale &scale) {
+    if (scale.op->getNumOperands() == 1)
+      return true;
+    Value factor = scale.op->getOperand(1 - scale.position);
+    // Where a flag bounds norms it bounds them times all scales without an index (ExpandDistances.cpp).
+    bool bounded = !finite.empty() && dependence(factor).empty();
+    return bounded || (isa<arith::MulFOp>(scale.op) && isFinite(factor, finite));
+  };
+  if (!isFinite(value, finite) || !llvm::all_of(scales, isFiniteScale))
+    return {value, Value()};
+  for (const Scale &scale : llvm::reverse(scales))
+    value = scaled(value, scale);
+  return {Value(), value};
+}
+
+Split Splitter::splitSum(Operation *op, const TensorSet &finite) {
+  Split lhs = split(op->getOperand(0), finite), rhs = split(op->getOperand(1), finite);
+  if (!lhs.dropped && !rhs.dropped)
+    return {op->getResult(0), Value()};
+  auto combine = [&](Value a, Value b) -> Value {
+    if (!b)
+      return a;
+    if (isa<arith::AddFOp>(op))
+      return a ? arith::AddFOp::create(builder, op->getLoc(), a, b).getResult() : b;
+    return a ? arith::SubFOp::create(builder, op->getLoc(), a, b).getResult()
+             : arith::NegFOp::create(builder, op->getLoc(), b).getResult();
+  };
+  return {combine(lhs.kept, rhs.kept), combine(lhs.dropped, rhs.dropped)};
+}
+
+/// A negation, or a product or quotient with a scale that no key changes.
+Split Splitter::splitScaled(Operation *op, const TensorSet &finite) {
+  unsigned position = isa<arith::MulFOp>(op) && !formula.dependsOnKey(op->getOperand(0)) ? 1 : 0;
+  if (op->getNumOperands() == 2 && formula.dependsOnKey(op->getOperand(1 - position)))
+    return {op->getResult(0), Value()};
+  scales.push_back({op, position});
+  Split part = split(op->getOperand(position), finite);
+  scales.pop_back();
+  if (!part.dropped)
+    return {op->getResult(0), Value()};
+  return {part.kept ? scaled(part.kept, {op, position}) : Value(), part.dropped};
+}
+
+Split Splitter::splitChoice(arith::SelectOp choice, const TensorSet &finite) {
+  TensorSet whenTrue = finite;
+  TensorSet implied = finiteWhere(choice.getCondition());
+  whenTrue.insert(implied.begin(), implied.end());
+  Split yes = split(choice.getTrueValue(), whenTrue), no = split(choice.getFalseValue(), finite);
+  if (!yes.dropped && !no.dropped)
+    return {choice.getResult(), Value()};
+  auto choose = [&](Value a, Value b) {
+    auto orZero = [&](Value part) {
+      return part ? part : floatConstant(0, choice.getType(), builder, choice.getLoc());
+    };
+    return arith::SelectOp::create(builder, choice.getLoc(), choice.getCondition(), orZero(a), orZero(b)).getResult();
+  };
+  return {choose(yes.kept, no.kept), choose(yes.dropped, no.dropped)};
+}
+
+Split Splitter::split(Value value, const TensorSet &finite) {
   if (!formula.dependsOnKey(value))
-    return isFinite(value) ? Split{Value(), value} : Split{value, Value()};
+    return drop(value, finite);
   Operation *op = value.getDefiningOp();
-  Location location = value.getLoc();
-  auto zero = [&](Value part) { return part ? part : floatConstant(0, value.getType(), builder, location); };
-  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
-    Split lhs = split(op->getOperand(0), formula, builder), rhs = split(op->getOperand(1), formula, builder);
-    if (!lhs.dropped && !rhs.dropped)
-      return {value, Value()};
-    auto combine = [&](Value a, Value b) -> Value {
-      if (!b)
-        return a;
-      if (isa<arith::AddFOp>(op))
-        return a ? arith::AddFOp::create(builder, location, a, b).getResult() : b;
-      return a ? arith::SubFOp::create(builder, location, a, b).getResult()
-               : arith::NegFOp::create(builder, location, b).getResult();
-    };
-    return {combine(lhs.kept, rhs.kept), combine(lhs.dropped, rhs.dropped)};
-  }
-  if (isa_and_nonnull<arith::NegFOp>(op)) {
-    Split part = split(op->getOperand(0), formula, builder);
-    if (!part.dropped)
-      return {value, Value()};
-    auto negative = [&](Value a) { return a ? arith::NegFOp::create(builder, location, a).getResult() : Value(); };
-    return {negative(part.kept), negative(part.dropped)};
-  }
-  if (isa_and_nonnull<arith::MulFOp>(op)) {
-    unsigned position = formula.dependsOnKey(op->getOperand(0)) ? 1 : 0;
-    Value scale = op->getOperand(position);
-    if (formula.dependsOnKey(scale) || !isFinite(scale))
-      return {value, Value()};
-    Split part = split(op->getOperand(1 - position), formula, builder);
-    if (!part.dropped)
-      return {value, Value()};
-    auto scaled = [&](Value a) { return a ? arith::MulFOp::create(builder, location, a, scale).getResult() : Value(); };
-    return {scaled(part.kept), scaled(part.dropped)};
-  }
+  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
+    return splitSum(op, finite);
+  if (isa_and_nonnull<arith::NegFOp, arith::MulFOp, arith::DivFOp>(op))
+    return splitScaled(op, finite);
   auto choice = dyn_cast_or_null<arith::SelectOp>(op);
-  if (choice && !formula.dependsOnKey(choice.getCondition())) {
-    Split yes = split(choice.getTrueValue(), formula, builder), no = split(choice.getFalseValue(), formula, builder);
-    if (!yes.dropped && !no.dropped)
-      return {value, Value()};
-    auto choose = [&](Value a, Value b) {
-      return arith::SelectOp::create(builder, location, choice.getCondition(), zero(a), zero(b)).getResult();
-    };
-    return {choose(yes.kept, no.kept), choose(yes.dropped, no.dropped)};
-  }
+  if (choice && !formula.dependsOnKey(choice.getCondition()))
+    return splitChoice(choice, finite);
   return {value, Value()};
 }
 
@@ -160,7 +186,7 @@ struct ShiftInvariance : attn::impl::AttnShiftInvarianceBase<ShiftInvariance> {
       if (!indifferent)
         continue;
       OpBuilder builder(formula.block->getTerminator());
-      Split parts = split(formula.value(), formula, builder);
+      Split parts = Splitter(formula, builder).split(formula.value(), {});
       if (!parts.dropped)
         continue;
       for (Operation *user : llvm::to_vector(score.getResult().getUsers()))

@@ -22,12 +22,14 @@
 // CHECK-NEXT:      %cst = arith.constant 1.280000e+02 : f32
 // CHECK-NEXT:      %0 = attn.reduce max(%m: M) : f32 {
 // CHECK-NEXT:        %5 = attn.read %score_query_norm[%m] : !attn.tensor<[M], f32>
-// CHECK-NEXT:        attn.yield %5 : f32
+// CHECK-NEXT:        %6 = math.absf %5 : f32
+// CHECK-NEXT:        attn.yield %6 : f32
 // CHECK-NEXT:      }
 // CHECK-NEXT:      %1 = arith.cmpf ole, %0, %cst : f32
 // CHECK-NEXT:      %2 = attn.reduce max(%n: N) : f32 {
 // CHECK-NEXT:        %5 = attn.read %score_key_norm[%n] : !attn.tensor<[N], f32>
-// CHECK-NEXT:        attn.yield %5 : f32
+// CHECK-NEXT:        %6 = math.absf %5 : f32
+// CHECK-NEXT:        attn.yield %6 : f32
 // CHECK-NEXT:      }
 // CHECK-NEXT:      %3 = arith.cmpf ole, %2, %cst : f32
 // CHECK-NEXT:      %4 = arith.andi %1, %3 : i1

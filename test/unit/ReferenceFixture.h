@@ -12,7 +12,6 @@
 #include "mlir/Parser/Parser.h"
 #include "gtest/gtest.h"
 
-#include <algorithm>
 #include <limits>
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -62,9 +61,7 @@ protected:
     for (size_t i = 0; i < found.size(); ++i) {
       if (expected[i] == found[i])
         continue; // infinities
-      if (std::isnan(expected[i]) && std::isnan(found[i]))
-        continue;
-      EXPECT_NEAR(found[i], expected[i], tolerance * std::max(1.0, std::abs(expected[i]))) << "at " << i;
+      EXPECT_NEAR(found[i], expected[i], tolerance) << "at " << i;
     }
   }
 

@@ -121,42 +121,31 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
 def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
   let summary = "Multiplies the scale of a score into the queries";
   let description = [{
-    A factor or divisor of a score that does not depend on the key goes inside the dot product, beside the part of it that
-    does not depend on the key either; the lowering computes that product once for a query. It is pushed through sums, differences
-    and choices on the way. A division becomes a multiplication by the reciprocal, so the divisor's reciprocal must be finite; division
-    by a constant stays unless its reciprocal is exact.
-    A sum over no elements stays 0, also where it was divided by `sqrt(D)` with D = 0.
+    A factor of a score that does not depend on the key goes inside the dot product, beside the part of it that does not
+    depend on the key either; the lowering computes that product once for a query. It is pushed through sums, differences and
+    choices on the way. Only factors that are finite whatever the parameters hold are moved, for ∞ · Σ is not Σ ∞, and
+    division by a constant whose reciprocal is exact.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %cst = arith.constant -5.000000e-01 : f32
       %0 = attn.reduce sum(%d: D) : f32 {
-        %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
-        %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
-        %5 = arith.mulf %3, %4 : f32
-        attn.yield %5 : f32
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
       }
-      %1 = attn.read %width[] : !attn.tensor<[], f32>
-      %2 = arith.divf %0, %1 : f32
-      attn.yield %2 : f32
+      %1 = attn.read %bias[%n] : !attn.tensor<[N], f32>
+      %2 = arith.subf %0, %1 : f32
+      %3 = arith.mulf %2, %cst : f32
+      attn.yield %3 : f32
     }
     ```
 
     becomes
 
     ```mlir
-    %score = attn.score "score"(%m: M, %n: N) : f32 {
-      %cst = arith.constant 1.000000e+00 : f32
-      %0 = attn.read %width[] : !attn.tensor<[], f32>
-      %1 = arith.divf %cst, %0 : f32
-      %2 = attn.reduce sum(%d: D) : f32 {
-        %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
-        %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
-        %5 = arith.mulf %3, %1 : f32
-        %6 = arith.mulf %5, %4 : f32
-        attn.yield %6 : f32
-      }
-      attn.yield %2 : f32
-    }
+    FOLD_AFTER
     ```
   }];
 }
@@ -411,15 +400,17 @@ def AttnShiftInvariance : Pass<"attn-shift-invariance", "::attn::KernelOp"> {
   let summary = "Drops the terms of a score that are the same for all keys";
   let description = [{
     A softmax does not change when a number is added to all its scores; its log-sum-exp, where somebody reads it, gets the number
-    added back. Scores that anything but softmaxes reads, and those of a softmax with a sink, stay. Only terms that
-    are finite for finite parameters (and divisors other than 0) are dropped: ∞ − ∞ is no number.
+    added back. Scores that anything but softmaxes reads, and those of a softmax with a sink, stay. Only terms that are finite whatever
+    the parameters hold are dropped: integers, sizes, constants, and the norms of expanded distances. A term of −∞ masks
+    its row, so a parameter of floats stays.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
       %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
-      %1 = attn.read %bias[%m] : !attn.tensor<[M], f32>
-      %2 = arith.addf %0, %1 : f32
-      attn.yield %2 : f32
+      %1 = attn.read %age[%m] : !attn.tensor<[M], i32>
+      %2 = arith.sitofp %1 : i64 to f32
+      %3 = arith.addf %0, %2 : f32
+      attn.yield %3 : f32
     }
     %weight, %lse = attn.softmax "weight", "lse"(%score) : !attn.tensor<[M, N], f32>
     ```
@@ -434,9 +425,10 @@ def AttnShiftInvariance : Pass<"attn-shift-invariance", "::attn::KernelOp"> {
     %weight, %lse_shifted = attn.softmax "weight", "lse_shifted"(%score) : !attn.tensor<[M, N], f32>
     %lse = attn.tensor "lse"(%m: M) : f32 {
       %0 = attn.read %lse_shifted[%m] : !attn.tensor<[M], f32>
-      %1 = attn.read %bias[%m] : !attn.tensor<[M], f32>
-      %2 = arith.addf %0, %1 : f32
-      attn.yield %2 : f32
+      %1 = attn.read %age[%m] : !attn.tensor<[M], i32>
+      %2 = arith.sitofp %1 : i64 to f32
+      %3 = arith.addf %0, %2 : f32
+      attn.yield %3 : f32
     }
     ```
   }];
