@@ -34,9 +34,10 @@ static TensorOp earlierCopy(TensorOp tensor) {
   return {};
 }
 
-Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder) {
+Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder, BlockArgument innermost) {
   MLIRContext *context = op->getContext();
   SmallVector<BlockArgument> indices = inOrder(dependence(value));
+  llvm::stable_sort(indices, [&](BlockArgument a, BlockArgument b) { return a != innermost && b == innermost; });
   SmallVector<Attribute> names;
   SmallVector<SizeAttr> shape;
   SmallVector<Value> subscripts(indices.begin(), indices.end());

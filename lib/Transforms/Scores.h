@@ -35,8 +35,10 @@ llvm::SmallVector<PairFormula> pairFormulas(KernelOp kernel);
 IndexSet queryIndices(const PairFormula &formula);
 
 /// Makes a tensor `name` (or `name` with a number) before `op`, the graph op whose formula has `value`, with one
-/// dimension for each index variable that `value` depends on. Returns an element of it, read at `builder`'s place.
-mlir::Value hoist(mlir::Value value, mlir::Operation *op, llvm::StringRef name, mlir::OpBuilder &builder);
+/// dimension for each index variable that `value` depends on, `innermost` (if given) the last. Returns an element of it,
+/// read at `builder`'s place.
+mlir::Value hoist(mlir::Value value, mlir::Operation *op, llvm::StringRef name, mlir::OpBuilder &builder,
+                  mlir::BlockArgument innermost = {});
 
 /// Makes a sum over the indices of `reduce`. `term` makes what is summed, at the place it is given; the mapping says
 /// what the index variables of `reduce` are there. If `condition`, which depends on no index of the sum, is given and

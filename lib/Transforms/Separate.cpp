@@ -2,20 +2,26 @@
 //
 //   energy[m, n] = sum[u](w[u] * tanh(a[m, u] + b[n, u]))
 //
-// becomes, with x = e^{2a[m, u]} · e^{2b[n, u]} made of factors that are computed once,
+// becomes, with p = e^{a[m, u]} · e^{b[n, u]} made of factors that are computed once,
 //
-//   energy[m, n] = sum[u](w[u]) − 2 · sum[u](w[u] / (1 + x))
+//   energy[m, n] = sum[u](w[u]) − 2 · sum[u](w[u] / (1 + p²))
 //
-// because tanh z = 1 − 2 / (1 + e^{2z}). A function call of each pair becomes a multiply-add and a division. So do
+// because tanh z = 1 − 2 / (1 + e^{2z}). A function call of each pair becomes a few multiplications and a division. So
+// do
 //
-//   sigmoid(a + b) = 1 / (1 + e^{−a} · e^{−b})       exp(a + b) = e^a · e^b
+//   sigmoid(a + b) = 1 / (1 + p²), p = e^{−a/2} · e^{−b/2}       exp(a + b) = e^a · e^b
 //
-// Range. Factors from e^−40 to e^40 have products from e^−80 to e^80; all of these, and 1 + x, are normal numbers of
-// f32 (which has e^±87), and so is the reciprocal: nothing overflows and nothing is 0 · ∞. So where all factors are in
-// this range (|a|, |b| ≤ 20 for tanh) the result has an absolute error of a few units in the last place of 1, and the
-// division may be a multiplication by a refined estimate of the reciprocal (its flag arcp says so). Outside (NaN
-// included) the original formula is computed instead: no clamp could do, for a + b may be small where a and b are
-// large. The choice is one flag a call, and what it rules out is not computed.
+// Range. Arguments of factors are clamped to ±87, where e^x is a normal number of f32. A product p may be 0 or ∞ as it
+// should: p² is held below e^80, so that 1 + p² and its reciprocal are normal numbers, and the division may be a
+// multiplication by a refined estimate of the reciprocal (its flag arcp says so). The clamp cannot alter tanh or
+// sigmoid unless one part is beyond 87 and the other beyond −78: elsewhere the sum is beyond ±9, where both are
+// constant. exp has no such plateau and wants both parts within ±87.
+//
+// Precision. The absolute error of tanh and sigmoid is below 1e-6. A score needs no more. A tensor that is stored
+// should be right in proportion to its numbers, so there tanh wants parts whose mean square is 1/16 at least.
+//
+// Where the parts are otherwise (NaN included), the function itself is computed. The choice is one flag a call, and
+// what it rules out is not computed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -48,6 +54,9 @@ struct Call {
   SmallVector<std::pair<Value, bool>> first, second; ///< Terms, and whether they are subtracted.
 };
 } // namespace
+
+/// e^±87 are normal numbers of f32.
+static constexpr double largestExponent = 87;
 
 static bool isOne(Value value) { return matchPattern(value, m_OneFloat()); }
 
@@ -119,8 +128,8 @@ static std::optional<Call> findCall(Value value, BlockArgument key) {
   return {};
 }
 
-/// e^{scale · (the sum of `terms`)}, at the builder's place.
-static Value exponential(ArrayRef<std::pair<Value, bool>> terms, double scale, OpBuilder &builder) {
+/// e^{scale · (the sum of `terms`)}, at the builder's place. The exponent is clamped where `clamped`.
+static Value exponential(ArrayRef<std::pair<Value, bool>> terms, double scale, bool clamped, OpBuilder &builder) {
   Location location = terms.front().first.getLoc();
   Type type = terms.front().first.getType();
   Value sum;
@@ -134,44 +143,86 @@ static Value exponential(ArrayRef<std::pair<Value, bool>> terms, double scale, O
   }
   if (scale != 1)
     sum = arith::MulFOp::create(builder, location, sum, floatConstant(scale, type, builder, location));
+  if (clamped) {
+    sum = arith::MinimumFOp::create(builder, location, sum, floatConstant(largestExponent, type, builder, location));
+    sum = arith::MaximumFOp::create(builder, location, sum, floatConstant(-largestExponent, type, builder, location));
+  }
   return math::ExpOp::create(builder, location, sum);
 }
 
-/// Whether all elements of `tensor` are from e^−40 to e^40 (never where one is NaN): an i1 at the builder's place.
-static Value isBounded(TypedValue<AttnTensorType> tensor, OpBuilder &builder) {
-  Location location = tensor.getLoc();
-  AttnTensorType type = tensor.getType();
-  auto definition = tensor.getDefiningOp<TensorOp>();
-  Value bounded;
-  for (bool largest : {true, false}) {
-    auto extreme =
-        ReduceOp::create(builder, location, largest ? ReduceKind::Max : ReduceKind::Min, definition.getIndices(),
-                         type.getShape(), type.getComputeType(), ValueRange(), Value(), false);
-    OpBuilder inside = OpBuilder::atBlockEnd(&extreme.getBody().front());
-    SmallVector<Value> at(extreme.getBody().getArguments());
-    Value element = ReadOp::create(inside, location, tensor, at);
-    YieldOp::create(inside, location, element);
-    Value limit = floatConstant(std::exp(largest ? 40.0 : -40.0), type.getComputeType(), builder, location);
-    Value inRange = arith::CmpFOp::create(
-        builder, location, largest ? arith::CmpFPredicate::OLE : arith::CmpFPredicate::OGE, extreme.getResult(), limit);
-    bounded = bounded ? arith::AndIOp::create(builder, location, bounded, inRange).getResult() : inRange;
+namespace {
+/// Flags about the elements of a tensor of factors, at the builder's place.
+class FactorFlags {
+public:
+  FactorFlags(Value factor, OpBuilder &builder)
+      : builder(builder), location(factor.getLoc()),
+        tensor(cast<TypedValue<AttnTensorType>>(factor.getDefiningOp<ReadOp>().getTensor())),
+        largest(reduce(ReduceKind::Max)), smallest(reduce(ReduceKind::Min)) {}
+
+  Value allBelow(double exponent) { return compare(arith::CmpFPredicate::OLT, largest, std::exp(exponent)); }
+  Value allAbove(double exponent) { return compare(arith::CmpFPredicate::OGT, smallest, std::exp(exponent)); }
+  /// Whether the mean of x² over the factors e^x is `square` at least, by x² ≤ e^x + e^−x − 2 (equal for small x).
+  Value haveMeanSquare(double square);
+
+private:
+  Type type() { return tensor.getType().getComputeType(); }
+  Value reduce(ReduceKind kind, llvm::function_ref<Value(Value, OpBuilder &)> term = {});
+  Value compare(arith::CmpFPredicate predicate, Value value, double limit) {
+    return arith::CmpFOp::create(builder, location, predicate, value, floatConstant(limit, type(), builder, location));
   }
-  return bounded;
+
+  OpBuilder &builder;
+  Location location;
+  TypedValue<AttnTensorType> tensor;
+  Value largest, smallest;
+};
+} // namespace
+
+Value FactorFlags::reduce(ReduceKind kind, llvm::function_ref<Value(Value, OpBuilder &)> term) {
+  auto result = ReduceOp::create(builder, location, kind, tensor.getDefiningOp<TensorOp>().getIndices(),
+                                 tensor.getType().getShape(), type(), ValueRange(), Value(), false);
+  OpBuilder inside = OpBuilder::atBlockEnd(&result.getBody().front());
+  SmallVector<Value> at(result.getBody().getArguments());
+  Value element = ReadOp::create(inside, location, tensor, at);
+  YieldOp::create(inside, location, term ? term(element, inside) : element);
+  return result;
 }
 
-/// A rank-0 tensor before `op` that says whether all factors are in range; read at the builder's place.
-static Value boundedFlag(Value first, Value second, DefinitionOpInterface op, OpBuilder &builder) {
-  Value bounded;
-  OpBuilder::InsertionGuard guard(builder);
-  Operation *created = nullptr;
-  for (Value factor : {first, second}) {
-    auto tensor = cast<TypedValue<AttnTensorType>>(factor.getDefiningOp<ReadOp>().getTensor());
-    Value inRange = isBounded(tensor, builder);
-    bounded = created ? arith::AndIOp::create(builder, op.getLoc(), bounded, inRange).getResult() : inRange;
-    created = bounded.getDefiningOp();
-  }
-  builder.setInsertionPointAfter(created);
-  return hoist(bounded, op, (op.getName() + "_bounded").str(), builder);
+Value FactorFlags::haveMeanSquare(double square) {
+  Value excess = reduce(ReduceKind::Sum, [&](Value element, OpBuilder &inside) -> Value {
+    Value one = floatConstant(1, type(), inside, location), limit = floatConstant(2 + square, type(), inside, location);
+    Value inverse = arith::DivFOp::create(inside, location, one, element);
+    Value both = arith::AddFOp::create(inside, location, element, inverse);
+    return arith::SubFOp::create(inside, location, both, limit);
+  });
+  return compare(arith::CmpFPredicate::OGE, excess, 0);
+}
+
+/// Whether the factors may be used in the place of `function` (see the top), at the builder's place. `proportional`
+/// asks for an error in proportion to the function's values.
+static Value mayUse(Function function, Value first, Value second, bool proportional, OpBuilder &builder) {
+  Location location = first.getLoc();
+  FactorFlags a(first, builder), b(second, builder);
+  auto all = [&](Value x, Value y) { return arith::AndIOp::create(builder, location, x, y).getResult(); };
+  auto either = [&](Value x, Value y) { return arith::OrIOp::create(builder, location, x, y).getResult(); };
+  double most = largestExponent - 0.1, opposite = largestExponent - 9;
+  if (function == Function::Exp)
+    return all(all(a.allBelow(most), a.allAbove(-most)), all(b.allBelow(most), b.allAbove(-most)));
+  Value safe =
+      all(all(either(a.allBelow(most), b.allAbove(-opposite)), either(b.allBelow(most), a.allAbove(-opposite))),
+          all(either(a.allAbove(-most), b.allBelow(opposite)), either(b.allAbove(-most), a.allBelow(opposite))));
+  if (function == Function::Tanh && proportional)
+    safe = all(safe, either(a.haveMeanSquare(1.0 / 16), b.haveMeanSquare(1.0 / 16)));
+  return safe;
+}
+
+/// The smaller of p and e^40, NaN if p is; squared. As a comparison, which is one instruction.
+static Value boundedSquare(Value p, OpBuilder &builder) {
+  Location location = p.getLoc();
+  Value limit = floatConstant(std::exp(40.0), p.getType(), builder, location);
+  Value above = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, p, limit);
+  Value bounded = arith::SelectOp::create(builder, location, above, limit, p);
+  return arith::MulFOp::create(builder, location, bounded, bounded);
 }
 
 /// What `reduce` yields, with `call`'s value replaced by 1 or divided by `denominator`.
@@ -191,22 +242,28 @@ static Value withoutCall(ReduceOp reduce, const Call &call, Value denominator, I
 static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op) {
   Location location = reduce.getLoc();
   Type type = reduce.getType();
-  double scale = call.function == Function::Tanh ? 2 : call.function == Function::Sigmoid ? -1 : 1;
+  double scale = call.function == Function::Sigmoid ? -0.5 : 1;
+  bool clamped = call.function != Function::Exp;
   OpBuilder builder(call.op);
-  Value first = hoist(exponential(call.first, scale, builder), op, (op.getName() + "_query_factor").str(), builder);
-  Value second = hoist(exponential(call.second, scale, builder), op, (op.getName() + "_key_factor").str(), builder);
+  // A tensor that is stored has its last index in the lanes of vectors, so the factors of keys are laid out for that.
+  BlockArgument innermost = isa<TensorOp>(op) ? op.getBody().getArguments().back() : BlockArgument();
+  auto factor = [&](ArrayRef<std::pair<Value, bool>> terms, const char *name) {
+    return hoist(exponential(terms, scale, clamped, builder), op, (op.getName() + name).str(), builder, innermost);
+  };
+  Value first = factor(call.first, "_query_factor"), second = factor(call.second, "_key_factor");
 
   builder.setInsertionPoint(reduce);
-  Value bounded = boundedFlag(first, second, op, builder);
+  Value flag = mayUse(call.function, first, second, isa<TensorOp>(op), builder);
+  Value bounded = hoist(flag, op, (op.getName() + "_bounded").str(), builder);
   Value separated = sumLike(reduce, bounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
     Value a = cloneSlice(first, mapping, inside), b = cloneSlice(second, mapping, inside);
-    Value x = arith::MulFOp::create(inside, location, a, b);
+    Value p = arith::MulFOp::create(inside, location, a, b);
     if (call.function == Function::Exp) {
       Value rest = withoutCall(reduce, call, Value(), mapping, inside);
-      return arith::MulFOp::create(inside, location, rest, x).getResult();
+      return arith::MulFOp::create(inside, location, rest, p).getResult();
     }
     Value one = floatConstant(1, type, inside, location);
-    Value denominator = arith::AddFOp::create(inside, location, one, x);
+    Value denominator = arith::AddFOp::create(inside, location, one, boundedSquare(p, inside));
     return withoutCall(reduce, call, denominator, mapping, inside);
   });
   if (call.function == Function::Tanh) {
@@ -227,8 +284,8 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
   reduce->erase();
   StringRef name = call.function == Function::Tanh ? "tanh" : call.function == Function::Sigmoid ? "sigmoid" : "exp";
   noteRewrite(op, "separate: " + name + " of a query part plus a key part in '" + op.getName() +
-                      "' is made of exponentials that are computed once for each query and each key; where they leave "
-                      "e^-40 .. e^40 the function itself is computed");
+                      "' is made of exponentials that are computed once for each query and each key; the function "
+                      "itself is computed where those would not be exact enough");
 }
 
 namespace {

@@ -145,7 +145,20 @@ def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
     becomes
 
     ```mlir
-    FOLD_AFTER
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %cst = arith.constant -5.000000e-01 : f32
+      %0 = attn.read %bias[%n] : !attn.tensor<[N], f32>
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %6 = arith.mulf %4, %cst : f32
+        %7 = arith.mulf %6, %5 : f32
+        attn.yield %7 : f32
+      }
+      %2 = arith.mulf %0, %cst : f32
+      %3 = arith.subf %1, %2 : f32
+      attn.yield %3 : f32
+    }
     ```
   }];
 }
@@ -155,8 +168,9 @@ def AttnExpandDistances : Pass<"attn-expand-distances", "::attn::KernelOp"> {
   let description = [{
     Σ(q − k)² = Σq² + Σk² − 2 Σ q·k, with the norms computed once. The expansion cancels where norms are large and the distance is
     small, so it is used only where scale · norm ≤ 128 for all norms, the scale being what the distance is multiplied
-    by: then the error of a score is below 3e-5. Otherwise the distance is summed as it was written. One flag decides for a call;
-    the sum that is ruled out is not computed.
+    by: then the error of a score is below 3e-5. No other formula of q·k could do: two large vectors may lie side by side.
+    Otherwise the distance is summed as it was written, which takes half as long again. One flag decides for a call; the sum that is
+    ruled out is not computed.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
@@ -194,12 +208,14 @@ def AttnExpandDistances : Pass<"attn-expand-distances", "::attn::KernelOp"> {
       %cst = arith.constant 1.280000e+02 : f32
       %0 = attn.reduce max(%m: M) : f32 {
         %5 = attn.read %score_query_norm[%m] : !attn.tensor<[M], f32>
-        attn.yield %5 : f32
+        %6 = math.absf %5 : f32
+        attn.yield %6 : f32
       }
       %1 = arith.cmpf ole, %0, %cst : f32
       %2 = attn.reduce max(%n: N) : f32 {
         %5 = attn.read %score_key_norm[%n] : !attn.tensor<[N], f32>
-        attn.yield %5 : f32
+        %6 = math.absf %5 : f32
+        attn.yield %6 : f32
       }
       %3 = arith.cmpf ole, %2, %cst : f32
       %4 = arith.andi %1, %3 : i1
@@ -283,13 +299,15 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
 def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
   let summary = "Makes functions of a query part plus a key part from exponentials of each";
   let description = [{
-    In a sum, tanh(a + b) becomes 1 − 2 / (1 + e^2a · e^2b), sigmoid(a + b) becomes 1 / (1 + e^−a · e^−b) and exp(a + b)
-    becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials become tensors that are computed once.
-    Each pair then costs a multiply-add and a division in the place of a function call.
+    In a sum, tanh(a + b) becomes 1 − 2 / (1 + p²) with p = e^a · e^b, sigmoid(a + b) becomes 1 / (1 + p²) with
+    p = e^(−a/2) · e^(−b/2), and exp(a + b) becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials
+    become tensors that are computed once. Each pair then costs a few multiplications and a division in the place of a function call.
 
-    Factors between e^−40 and e^40 and their products are normal numbers of f32: nothing overflows or becomes 0 · ∞. The absolute
-    error of tanh is below 3e-6; `arcp` allows a refined estimate of the reciprocal. Where some factor is not in this range, or is NaN, the function is called as it was written. One flag decides for a call; the sum that is ruled out is not
-    computed.
+    The exponents of factors are clamped to ±87, and p to e^40: nothing overflows or becomes 0 · ∞, and tanh and sigmoid
+    come out right to 1e-6 unless one part is beyond 87 and the other beyond −78. exp wants both parts within ±87, and a tanh
+    in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Otherwise the function is called
+    as it was written: one flag decides for a call, and the sum that is ruled out is not computed. `arcp` allows a refined
+    estimate of the reciprocal.
 
     ```mlir
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
@@ -310,46 +328,60 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
 
     ```mlir
     %energy_query_factor = attn.tensor "energy_query_factor"(%m: M, %u: U) : f32 {
-      %cst = arith.constant 2.000000e+00 : f32
+      %cst = arith.constant -8.700000e+01 : f32
+      %cst_0 = arith.constant 8.700000e+01 : f32
       %0 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-      %1 = arith.mulf %0, %cst : f32
-      %2 = math.exp %1 : f32
-      attn.yield %2 : f32
+      %1 = arith.minimumf %0, %cst_0 : f32
+      %2 = arith.maximumf %1, %cst : f32
+      %3 = math.exp %2 : f32
+      attn.yield %3 : f32
     }
     %energy_key_factor = attn.tensor "energy_key_factor"(%n: N, %u: U) : f32 {
-      %cst = arith.constant 2.000000e+00 : f32
+      %cst = arith.constant -8.700000e+01 : f32
+      %cst_0 = arith.constant 8.700000e+01 : f32
       %0 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-      %1 = arith.mulf %0, %cst : f32
-      %2 = math.exp %1 : f32
-      attn.yield %2 : f32
+      %1 = arith.minimumf %0, %cst_0 : f32
+      %2 = arith.maximumf %1, %cst : f32
+      %3 = math.exp %2 : f32
+      attn.yield %3 : f32
     }
     %energy_bounded = attn.tensor "energy_bounded"() : i1 {
-      %cst = arith.constant 4.24835413E-18 : f32
-      %cst_0 = arith.constant 2.3538527E+17 : f32
+      %cst = arith.constant 7.49841698E+33 : f32
+      %cst_0 = arith.constant 1.81890292E-38 : f32
+      %cst_1 = arith.constant 1.33361487E-34 : f32
+      %cst_2 = arith.constant 5.49781941E+37 : f32
       %0 = attn.reduce max(%m: M, %u: U) : f32 {
-        %11 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
-        attn.yield %11 : f32
+        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %19 : f32
       }
-      %1 = arith.cmpf ole, %0, %cst_0 : f32
-      %2 = attn.reduce min(%m: M, %u: U) : f32 {
-        %11 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
-        attn.yield %11 : f32
+      %1 = arith.cmpf olt, %0, %cst_2 : f32
+      %2 = attn.reduce min(%n: N, %u: U) : f32 {
+        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %19 : f32
       }
-      %3 = arith.cmpf oge, %2, %cst : f32
-      %4 = arith.andi %1, %3 : i1
+      %3 = arith.cmpf ogt, %2, %cst_1 : f32
+      %4 = arith.ori %1, %3 : i1
       %5 = attn.reduce max(%n: N, %u: U) : f32 {
-        %11 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
-        attn.yield %11 : f32
+        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %19 : f32
       }
-      %6 = arith.cmpf ole, %5, %cst_0 : f32
-      %7 = attn.reduce min(%n: N, %u: U) : f32 {
-        %11 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
-        attn.yield %11 : f32
+      %6 = arith.cmpf olt, %5, %cst_2 : f32
+      %7 = attn.reduce min(%m: M, %u: U) : f32 {
+        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %19 : f32
       }
-      %8 = arith.cmpf oge, %7, %cst : f32
-      %9 = arith.andi %6, %8 : i1
+      %8 = arith.cmpf ogt, %7, %cst_1 : f32
+      %9 = arith.ori %6, %8 : i1
       %10 = arith.andi %4, %9 : i1
-      attn.yield %10 : i1
+      %11 = arith.cmpf ogt, %7, %cst_0 : f32
+      %12 = arith.cmpf olt, %5, %cst : f32
+      %13 = arith.ori %11, %12 : i1
+      %14 = arith.cmpf ogt, %2, %cst_0 : f32
+      %15 = arith.cmpf olt, %0, %cst : f32
+      %16 = arith.ori %14, %15 : i1
+      %17 = arith.andi %13, %16 : i1
+      %18 = arith.andi %10, %17 : i1
+      attn.yield %18 : i1
     }
     %energy_total = attn.tensor "energy_total"() : f32 {
       %0 = attn.reduce sum(%u: U) : f32 {
@@ -361,16 +393,20 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
       %true = arith.constant true
       %cst = arith.constant 2.000000e+00 : f32
-      %cst_0 = arith.constant 1.000000e+00 : f32
+      %cst_0 = arith.constant 2.3538527E+17 : f32
+      %cst_1 = arith.constant 1.000000e+00 : f32
       %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
       %1 = attn.reduce sum(%u: U) : f32 {
         %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
         %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
         %10 = arith.mulf %8, %9 : f32
-        %11 = arith.addf %10, %cst_0 : f32
-        %12 = attn.read %w[%u] : !attn.tensor<[U], f32>
-        %13 = arith.divf %12, %11 fastmath<arcp> : f32
-        attn.yield %13 : f32
+        %11 = arith.cmpf ogt, %10, %cst_0 : f32
+        %12 = arith.select %11, %cst_0, %10 : f32
+        %13 = arith.mulf %12, %12 : f32
+        %14 = arith.addf %13, %cst_1 : f32
+        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %16 = arith.divf %15, %14 fastmath<arcp> : f32
+        attn.yield %16 : f32
       } where {
         attn.yield %0 : i1
       }
