@@ -18,6 +18,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
 #include "attn/Transforms/Passes.h"
@@ -123,8 +124,8 @@ static void expand(ReduceOp reduce, arith::SubFOp difference, const PairFormula 
   Value result = arith::SelectOp::create(builder, location, bounded, expanded, written);
   reduce.getResult().replaceAllUsesWith(result);
   reduce->erase();
-  noteRewrite(formula.op,
-              "expand distances: the squared distance in '" + name +
+  noteRewrite(formula.op, "expand distances",
+              "the squared distance in '" + name +
                   "' becomes a dot product and two norms, computed once for each query and each key; where norms "
                   "are so large that they would cancel, the distance is computed as written");
 }

@@ -15,6 +15,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rewrites.h"
 #include "Scores.h"
 #include "attn/Analysis/Finiteness.h"
 #include "attn/Transforms/Passes.h"
@@ -145,8 +146,8 @@ struct FoldScale : attn::impl::AttnFoldScaleBase<FoldScale> {
           }
       }
       if (folded)
-        noteRewrite(formula.op,
-                    "fold scale: a factor of '" + cast<DefinitionOpInterface>(formula.op).getName() +
+        noteRewrite(formula.op, "fold scale",
+                    "a factor of '" + cast<DefinitionOpInterface>(formula.op).getName() +
                         "' that no key changes is multiplied into the queries, once for each instead of once "
                         "for each pair");
     }

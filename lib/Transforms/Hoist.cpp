@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rewrites.h"
 #include "Scores.h"
 #include "attn/Transforms/Passes.h"
 
@@ -63,8 +64,9 @@ void Hoist::hoistFrom(Value value, bool nested, const PairFormula &formula, cons
     StringRef base = cast<DefinitionOpInterface>(formula.op).getName();
     Value element = hoist(value, formula.op, (base + (keys ? "_key" : "_query")).str(), builder);
     StringRef name = cast<TensorOp>(element.getDefiningOp<ReadOp>().getTensor().getDefiningOp()).getName();
-    noteRewrite(formula.op, "hoist: a part of '" + base + "' depends on the " + (keys ? "key" : "query") +
-                                " alone; it is computed once, as '" + name + "'");
+    noteRewrite(formula.op, "hoist",
+                "a part of '" + base + "' depends on the " + (keys ? "key" : "query") +
+                    " alone; it is computed once, as '" + name + "'");
     value.replaceAllUsesWith(element);
     return;
   }

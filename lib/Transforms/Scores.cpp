@@ -21,8 +21,7 @@ SmallVector<PairFormula> attn::pairFormulas(KernelOp kernel) {
   return formulas;
 }
 
-/// A tensor before `tensor` that has the same formula and type under another name, or null.
-static TensorOp earlierCopy(TensorOp tensor) {
+TensorOp attn::earlierCopy(TensorOp tensor) {
   for (TensorOp other : tensor->getBlock()->getOps<TensorOp>()) {
     if (other == tensor)
       break;
@@ -72,15 +71,6 @@ bool attn::reduces(Value value) {
   if (!op || isa<AttnTensorType>(value.getType()))
     return false;
   return isa<ReduceOp>(op) || llvm::any_of(op->getOperands(), [](Value operand) { return reduces(operand); });
-}
-
-void attn::noteRewrite(Operation *op, const Twine &text) {
-  auto kernel = op->getParentOfType<KernelOp>();
-  SmallVector<Attribute> remarks;
-  if (auto present = kernel->getAttrOfType<ArrayAttr>("attn.remarks"))
-    llvm::append_range(remarks, present);
-  remarks.push_back(StringAttr::get(kernel.getContext(), text));
-  kernel->setAttr("attn.remarks", ArrayAttr::get(kernel.getContext(), remarks));
 }
 
 IndexSet attn::queryIndices(const PairFormula &formula) {

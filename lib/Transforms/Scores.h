@@ -35,8 +35,8 @@ llvm::SmallVector<PairFormula> pairFormulas(KernelOp kernel);
 IndexSet queryIndices(const PairFormula &formula);
 
 /// Makes a tensor `name` (or `name` with a number) before `op`, the graph op whose formula has `value`, with one
-/// dimension for each index variable that `value` depends on, `innermost` (if given) the last. Returns an element of it,
-/// read at `builder`'s place.
+/// dimension for each index variable that `value` depends on, `innermost` (if given) the last. Returns an element of
+/// it, read at `builder`'s place.
 mlir::Value hoist(mlir::Value value, mlir::Operation *op, llvm::StringRef name, mlir::OpBuilder &builder,
                   mlir::BlockArgument innermost = {});
 
@@ -55,8 +55,8 @@ mlir::Value floatConstant(double value, mlir::Type type, mlir::OpBuilder &builde
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 
-/// Notes on `op`'s kernel what a pass did and why: one sentence, for `attnc --explain`.
-void noteRewrite(mlir::Operation *op, const llvm::Twine &text);
+/// A tensor before `tensor` that has the same formula and type, if maybe another name; or null.
+TensorOp earlierCopy(TensorOp tensor);
 
 } // namespace attn
 

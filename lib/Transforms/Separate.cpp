@@ -25,6 +25,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
 #include "attn/Transforms/Passes.h"
@@ -283,9 +284,10 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
   reduce.getResult().replaceAllUsesWith(result);
   reduce->erase();
   StringRef name = call.function == Function::Tanh ? "tanh" : call.function == Function::Sigmoid ? "sigmoid" : "exp";
-  noteRewrite(op, "separate: " + name + " of a query part plus a key part in '" + op.getName() +
-                      "' is made of exponentials that are computed once for each query and each key; the function "
-                      "itself is computed where those would not be exact enough");
+  noteRewrite(op, "separate",
+              "" + name + " of a query part plus a key part in '" + op.getName() +
+                  "' is made of exponentials that are computed once for each query and each key; the function "
+                  "itself is computed where those would not be exact enough");
 }
 
 namespace {

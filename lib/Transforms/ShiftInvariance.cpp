@@ -16,6 +16,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
 #include "attn/Analysis/Finiteness.h"
@@ -195,8 +196,8 @@ struct ShiftInvariance : attn::impl::AttnShiftInvarianceBase<ShiftInvariance> {
       if (!parts.kept)
         parts.kept = floatConstant(0, parts.dropped.getType(), builder, score.getLoc());
       formula.setValue(parts.kept);
-      noteRewrite(score, "shift invariance: a term of '" + score.getName() +
-                             "' is the same for all keys, so the softmax does not need it");
+      noteRewrite(score, "shift invariance",
+                  "a term of '" + score.getName() + "' is the same for all keys, so the softmax does not need it");
     }
   }
 };

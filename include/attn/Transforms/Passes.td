@@ -118,6 +118,45 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   }];
 }
 
+def AttnContract : Pass<"attn-contract", "::attn::KernelOp"> {
+  let summary = "Makes dot products of sums of products";
+  let description = [{
+    In a sum of products, what does not depend on the key comes first: the lowering computes it once for a query, and a pair
+    costs one multiply-add a term. Factors stay inside the sum, so that an infinite one, or a sum over nothing, gives what
+    it gave.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %temperature[%m] : !attn.tensor<[M], f32>
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %4 = arith.mulf %2, %3 : f32
+        %5 = arith.divf %4, %0 : f32
+        attn.yield %5 : f32
+      }
+      attn.yield %1 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %temperature[%m] : !attn.tensor<[M], f32>
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %4 = arith.divf %2, %0 : f32
+        %5 = arith.mulf %4, %3 : f32
+        attn.yield %5 : f32
+      }
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+}
+
 def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
   let summary = "Multiplies the scale of a score into the queries";
   let description = [{
@@ -427,6 +466,54 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
       }
       %7 = arith.select %0, %4, %6 : f32
       attn.yield %7 : f32
+    }
+    ```
+  }];
+}
+
+def AttnShare : Pass<"attn-share", "::attn::KernelOp"> {
+  let summary = "Makes one of tensors that have the same formula";
+  let description = [{
+    Whatever their names and those of their indices, one is computed (the names of indices that are summed over count). Inside a formula `--cse` shares what is written twice, and `--canonicalize` drops tensors
+    that nobody reads; both run between the passes of `--attn-simplify`.
+
+    ```mlir
+    %a = attn.tensor "a"(%n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %b = attn.tensor "b"(%j: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%j, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %c = attn.tensor "c"(%n: N) : f32 {
+      %0 = attn.read %a[%n] : !attn.tensor<[N], f32>
+      %1 = attn.read %b[%n] : !attn.tensor<[N], f32>
+      %2 = arith.mulf %0, %1 : f32
+      attn.yield %2 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %a = attn.tensor "a"(%n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %c = attn.tensor "c"(%n: N) : f32 {
+      %0 = attn.read %a[%n] : !attn.tensor<[N], f32>
+      %1 = arith.mulf %0, %0 : f32
+      attn.yield %1 : f32
     }
     ```
   }];
