@@ -25,7 +25,7 @@ attn.kernel @f(%x: !attn.tensor<[N], f32>, %count: !attn.tensor<[N], i32>) {
     %flag = attn.read %bounded[] : !attn.tensor<[], i1>
     %one = arith.constant 1.000000e+00 : f32
     %infinity = arith.constant 0x7F800000 : f32
-    %size = attn.size<N>
+    %size = attn.size N
     %float = arith.sitofp %size : i64 to f32
     %root = math.sqrt %float : f32
     %x_n = attn.read %x[%n] : !attn.tensor<[N], f32>
@@ -43,7 +43,6 @@ attn.kernel @f(%x: !attn.tensor<[N], f32>, %count: !attn.tensor<[N], i32>) {
   }
   attn.return %t : !attn.tensor<[N], f32> as f32
 })");
-  std::map<std::string, mlir::Operation *> at;
   std::vector<mlir::Operation *> sums, quotients;
   mlir::Value flag;
   module->walk([&](mlir::Operation *op) {
