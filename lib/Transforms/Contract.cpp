@@ -45,8 +45,10 @@ struct Product {
 static void collect(Value value, bool divides, const PairFormula &formula, Product &product) {
   Operation *op = value.getDefiningOp();
   bool inner = op && value.hasOneUse() && formula.dependsOnKey(value);
-  // A quotient below a division stays whole.
-  if (!inner || !isa<arith::MulFOp, arith::DivFOp, arith::NegFOp>(op) || (divides && isa<arith::DivFOp>(op))) {
+  // A quotient stays whole below a division, and where the key is in the divisor alone: it is a function, as in 1 / (1
+  // + e^x).
+  bool whole = inner && isa<arith::DivFOp>(op) && (divides || !formula.dependsOnKey(op->getOperand(0)));
+  if (!inner || whole || !isa<arith::MulFOp, arith::DivFOp, arith::NegFOp>(op)) {
     (formula.dependsOnKey(value) ? product.keys : product.rows).push_back({value, divides});
     return;
   }
@@ -87,6 +89,7 @@ static bool contract(ReduceOp reduce, const PairFormula &formula) {
   if (product.negative)
     row = arith::NegFOp::create(builder, reduce.getLoc(), row);
   yield->setOperand(0, multiply(row, product.keys, builder, reduce.getLoc()));
+  eraseUnused(reduce.getBody().front());
   return true;
 }
 

@@ -123,13 +123,6 @@ static bool foldScale(Operation *op, const PairFormula &formula) {
   return true;
 }
 
-/// Erases what nobody uses any more, so that a value's only user is its only use.
-static void eraseUnused(Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (op.use_empty() && !op.hasTrait<OpTrait::IsTerminator>())
-      op.erase();
-}
-
 namespace {
 struct FoldScale : attn::impl::AttnFoldScaleBase<FoldScale> {
   void runOnOperation() override {

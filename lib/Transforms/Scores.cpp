@@ -73,6 +73,12 @@ bool attn::reduces(Value value) {
   return isa<ReduceOp>(op) || llvm::any_of(op->getOperands(), [](Value operand) { return reduces(operand); });
 }
 
+void attn::eraseUnused(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (op.use_empty() && !op.hasTrait<OpTrait::IsTerminator>())
+      op.erase();
+}
+
 IndexSet attn::queryIndices(const PairFormula &formula) {
   auto rows = formula.block->getArguments().drop_back();
   IndexSet queries;

@@ -55,6 +55,9 @@ mlir::Value floatConstant(double value, mlir::Type type, mlir::OpBuilder &builde
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 
+/// Erases what nobody in `block` uses, so that the values that remain have their real number of uses.
+void eraseUnused(mlir::Block &block);
+
 /// A tensor before `tensor` that has the same formula and type, if maybe another name; or null.
 TensorOp earlierCopy(TensorOp tensor);
 
