@@ -34,6 +34,16 @@ IndexSet attn::dependence(ValueRange values) {
 
 IndexSet attn::dependence(Value value) { return dependence(ValueRange(value)); }
 
+SmallVector<BlockArgument> attn::inOrder(const IndexSet &indices) {
+  SmallVector<BlockArgument> ordered(indices.begin(), indices.end());
+  llvm::sort(ordered, [](BlockArgument a, BlockArgument b) {
+    if (a.getOwner() == b.getOwner())
+      return a.getArgNumber() < b.getArgNumber();
+    return a.getParentRegion()->isProperAncestor(b.getParentRegion());
+  });
+  return ordered;
+}
+
 SizeAttr attn::indexSize(BlockArgument index) {
   Operation *owner = index.getOwner()->getParentOp();
   if (auto reduce = dyn_cast<ReduceOp>(owner))

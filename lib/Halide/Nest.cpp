@@ -85,6 +85,16 @@ static bool isContiguous(ReduceOp op, mlir::Value lane) {
   return !nested && alongReduction && !alongLane;
 }
 
+/// Whether `op` has a condition that no index changes: then all of it is reduced or nothing.
+static bool isGuarded(ReduceOp op) { return op.isConditional() && dependence(yielded(op.getWhere())).empty(); }
+
+/// Empties `domain` where the condition of `op`, as `lowering` gives it, is false.
+static void guard(RDom &domain, ReduceOp op, RegionLowering &&lowering) {
+  RVar outermost = domain[domain.dimensions() - 1];
+  Expr condition = lowering.expression(yielded(op.getWhere()));
+  domain.where(outermost < Halide::select(condition, outermost.extent(), 0));
+}
+
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
@@ -96,7 +106,7 @@ Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<I
   Expr value = lowering.expression(yielded(op.getBody()));
   if (value.type().is_int()) // a narrow element, or one whose range is small; their combination is not
     value = Halide::cast<int64_t>(value);
-  if (!op.isConditional())
+  if (!op.isConditional() || isGuarded(op))
     return value;
   return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));
 }
@@ -109,7 +119,7 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   Stage stage;
   stage.consumer = consumer;
   mlir::Value lane;
-  for (mlir::Value index : freeIndices(op.getResult())) {
+  for (mlir::Value index : dependence(op.getResult())) {
     const IndexBinding &binding = outer.indices.find(index)->second;
     if (binding.loop) {
       Var var(kernel.uniqueName("r$"));
@@ -179,6 +189,8 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     ranges.push_back({0, extent(kernel, size)});
   std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
   RDom domain(ranges);
+  if (isGuarded(op))
+    guard(domain, op, StageLowering(*this, inner, self));
   llvm::SmallVector<IndexBinding> at;
   for (int dimension = domain.dimensions() - 1; dimension >= 0; --dimension)
     at.push_back({domain[dimension], {}, false, domain[dimension]});
@@ -222,6 +234,10 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
     return region;
   };
   RDom vectors(ranges(whole)), tail(ranges(sizes.back() % width));
+  if (isGuarded(op)) {
+    guard(vectors, op, StageLowering(*this, inner, self));
+    guard(tail, op, StageLowering(*this, inner, self));
+  }
   Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return r * width + lane; }), self);
   Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
 

@@ -20,43 +20,20 @@ namespace attn::lowering {
 // Dependence
 //===----------------------------------------------------------------------===//
 
-static void collectIndices(mlir::Value value, llvm::SetVector<mlir::Value> &found, llvm::DenseSet<mlir::Value> &seen) {
-  if (!seen.insert(value).second)
-    return;
-  mlir::Operation *op = value.getDefiningOp();
-  if (!op) {
-    if (value.getType().isSignlessInteger(64))
-      found.insert(value);
-    return;
-  }
-  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
-    return; // a whole tensor: read, not computed from indices
-  for (mlir::Value operand : op->getOperands())
-    collectIndices(operand, found, seen);
-  for (mlir::Region &region : op->getRegions())
-    for (mlir::Value index : freeIndices(region))
-      found.insert(index);
-}
-
-llvm::SetVector<mlir::Value> freeIndices(mlir::Value value) {
-  llvm::SetVector<mlir::Value> found;
-  llvm::DenseSet<mlir::Value> seen;
-  collectIndices(value, found, seen);
-  return found;
-}
-
-llvm::SetVector<mlir::Value> freeIndices(mlir::Region &region) {
-  llvm::SetVector<mlir::Value> found;
-  if (region.empty())
-    return found;
-  for (mlir::Value value : region.front().back().getOperands())
-    for (mlir::Value index : freeIndices(value))
+IndexSet freeIndices(mlir::Region &region) {
+  IndexSet found;
+  if (!region.empty())
+    for (mlir::BlockArgument index : dependence(region.front().back().getOperands()))
       if (index.getParentRegion() != &region)
         found.insert(index);
   return found;
 }
 
 mlir::Value yielded(mlir::Region &region, unsigned position) { return region.front().back().getOperand(position); }
+
+mlir::Region &definition(mlir::Value tensor) {
+  return mlir::cast<DefinitionOpInterface>(tensor.getDefiningOp()).getBody();
+}
 
 //===----------------------------------------------------------------------===//
 // Integers
@@ -231,6 +208,13 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
 // Booleans and floats
 //===----------------------------------------------------------------------===//
 
+/// 1 / x from the processor's estimate (12 bits or more) and a step of Newton's method, for x and 1 / x that are normal
+/// numbers.
+static Expr reciprocal(Expr x) {
+  Expr estimate = Halide::fast_inverse(x);
+  return estimate * (2.0f - x * estimate);
+}
+
 static Expr compare(mlir::arith::CmpIPredicate predicate, Expr a, Expr b) {
   using mlir::arith::CmpIPredicate;
   Halide::Type type = a.type().bits() == 64 ? a.type() : b.type();
@@ -309,8 +293,10 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::MulFOp) { return operand(0) * operand(1); })
       .Case([&](arith::DivFOp division) {
         // A divisor that no index changes is inverted once.
-        if (freeIndices(division.getRhs()).empty())
+        if (dependence(division.getRhs()).empty())
           return operand(0) * (constant(computeType(result), 1.0) / operand(1));
+        if (arith::bitEnumContainsAll(division.getFastmath(), arith::FastMathFlags::arcp) && result.isF32())
+          return operand(0) * reciprocal(operand(1));
         return operand(0) / operand(1);
       })
       .Case([&](arith::RemFOp) { return lowering::remainder(operand(0), operand(1)); })

@@ -9,11 +9,10 @@
 #ifndef ATTN_LIB_HALIDE_REGION_H
 #define ATTN_LIB_HALIDE_REGION_H
 
-#include "attn/IR/Attn.h"
+#include "attn/Analysis/Dependence.h"
 
 #include "Halide.h"
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/SetVector.h"
 
 #include <optional>
 #include <stdexcept>
@@ -60,13 +59,14 @@ struct Environment {
   void replace(mlir::Value value, Halide::Expr expr) { values[value] = {expr, {}}; }
 };
 
-/// The index variables bound outside `value` that it depends on, through nested regions.
-llvm::SetVector<mlir::Value> freeIndices(mlir::Value value);
-/// Those that the value yielded by `region` depends on, beyond the region's own.
-llvm::SetVector<mlir::Value> freeIndices(mlir::Region &region);
+/// The index variables that the values yielded by `region` depend on, beyond the region's own.
+IndexSet freeIndices(mlir::Region &region);
 
 /// Operand `position` of the yield that ends `region`.
 mlir::Value yielded(mlir::Region &region, unsigned position = 0);
+
+/// The region that defines the elements of `tensor`.
+mlir::Region &definition(mlir::Value tensor);
 
 class KernelLowering;
 

@@ -138,12 +138,12 @@ void Nest::addMaximumAndSum(RowSoftmax &softmax, const std::string &base, llvm::
 RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mlir::Region *mask, mlir::Value sink,
                             llvm::ArrayRef<SizeAttr> sizes, const Environment &rows) {
   // The rows are the variables that score, mask and sink depend on, but for the keys.
-  llvm::SetVector<mlir::Value> indices = freeIndices(scoreRegion);
+  IndexSet indices = freeIndices(scoreRegion);
   if (mask)
-    for (mlir::Value index : freeIndices(*mask))
+    for (mlir::BlockArgument index : freeIndices(*mask))
       indices.insert(index);
   if (sink)
-    for (mlir::Value index : freeIndices(sink))
+    for (mlir::BlockArgument index : dependence(sink))
       indices.insert(index);
   // A graph op's rows are arguments of the region itself: all but the last ones, the keys.
   for (mlir::BlockArgument argument : scoreRegion.getArguments().drop_back(sizes.size()))
@@ -194,11 +194,6 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
     counts.push_back(extent(kernel, size));
   addMaximumAndSum(softmax, base.str(), counts, rowVars, sink ? lowering.expression(sink) * log2e : Expr());
   return softmax;
-}
-
-/// The region that defines the elements of `tensor`.
-static mlir::Region &definition(mlir::Value tensor) {
-  return mlir::cast<DefinitionOpInterface>(tensor.getDefiningOp()).getBody();
 }
 
 /// One element of a tensor, where lowering needs a value to start from: the sink's formula at the rows.
@@ -305,7 +300,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   Stage stage;
   stage.kind = Stage::Kind::Row;
   stage.func = Func(kernel.uniqueName(name + "_weights"));
-  llvm::SetVector<mlir::Value> weightIndices = freeIndices(weightFactor);
+  IndexSet weightIndices = dependence(weightFactor);
   weightIndices.insert(body.getArguments().back());
   std::vector<Var> found;
   for (mlir::Value index : weightIndices)
@@ -321,7 +316,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   // Dividing after the sum needs one softmax for all of its terms, so it may not be a softmax of each key.
   ReadOp single = proportionalTo(weightFactor);
   if (single && llvm::any_of(single.getSubscripts().drop_back(), [&](mlir::Value subscript) {
-        return freeIndices(subscript).contains(body.getArguments().back());
+        return dependence(subscript).contains(body.getArguments().back());
       }))
     single = nullptr;
   RowSoftmax softmax;
@@ -332,7 +327,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
     llvm::SmallVector<IndexBinding> rows;
     for (mlir::Value subscript : isWeight ? read.getSubscripts().drop_back() : read.getSubscripts()) {
       IndexBinding binding{Halide::cast<int32_t>(lowering.expression(subscript)), {}, true, {}};
-      for (mlir::Value index : freeIndices(subscript))
+      for (mlir::Value index : dependence(subscript))
         binding.vars.push_back(environment.indices[index].vars[0]);
       rows.push_back(binding);
     }

@@ -19,10 +19,6 @@ namespace attn::lowering {
 // Where the plan applies
 //===----------------------------------------------------------------------===//
 
-static mlir::Region &definition(mlir::Value tensor) {
-  return mlir::cast<DefinitionOpInterface>(tensor.getDefiningOp()).getBody();
-}
-
 /// Whether the reductions in `region` are plain ones, not nested.
 static bool hasPlainReductions(mlir::Region &region) {
   bool plain = true;
@@ -46,8 +42,8 @@ bool Tile::applies(WeightedSumOp op) {
   if (static_cast<int64_t>(op.getQuery()) < 0 || !hasPlainReductions(body) ||
       (!op.getWhere().empty() && !op.getWhere().getOps<ReduceOp>().empty()))
     return false;
-  if (freeIndices(yielded(body, 1)).contains(body.getArgument(op.getQuery())) || hasReduction(yielded(body, 1)) ||
-      freeIndices(yielded(body, 0)).contains(body.getArgument(op.getIndices().size() - 1)))
+  if (dependence(yielded(body, 1)).contains(body.getArgument(op.getQuery())) || hasReduction(yielded(body, 1)) ||
+      dependence(yielded(body, 0)).contains(body.getArgument(op.getIndices().size() - 1)))
     return false;
   if (softmaxReads(yielded(body, 0)).empty())
     return softmaxReads(yielded(body, 1)).empty();
@@ -240,7 +236,7 @@ public:
 protected:
   Expr reduce(ReduceOp op) override {
     bool onKey = false;
-    for (mlir::Value index : freeIndices(op.getResult()))
+    for (mlir::Value index : dependence(op.getResult()))
       onKey |= llvm::any_of(environment.indices[index].vars, [&](const Var &var) { return var.same_as(tile.k); });
     return onKey && keyed ? tile.addProduct(op, environment) : tile.addQueryReduction(op, environment);
   }
@@ -261,7 +257,7 @@ protected:
     if (!mlir::isa<mlir::FloatType>(value.getType()))
       return {};
     bool onQuery = false;
-    for (mlir::Value index : freeIndices(value))
+    for (mlir::Value index : dependence(value))
       for (const Var &var : environment.indices[index].vars) {
         onQuery |= var.same_as(tile.q);
         if (var.same_as(tile.k))
@@ -278,20 +274,22 @@ private:
 static bool evaluatesFunctions(mlir::Region &region) {
   bool found = false;
   region.walk([&](mlir::Operation *inner) {
-    found |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !freeIndices(inner->getResult(0)).empty();
+    found |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !dependence(inner->getResult(0)).empty();
   });
   return found;
 }
 
-/// Whether a formula is dear enough to be computed once for maximum and weights, rather than twice.
-static bool isDear(mlir::Region &region) {
+/// Whether a formula is dear enough to be computed once for maximum and weights, rather than twice: it calls functions,
+/// or reads what is different for each pair. What a key has for all queries (a bias, a norm) is a broadcast.
+static bool isDear(mlir::Region &region, unsigned query) {
   bool dear = false;
   region.walk([&](mlir::Operation *inner) {
     if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
       return;
-    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !freeIndices(inner->getResult(0)).empty();
-    if (auto readOp = mlir::dyn_cast<ReadOp>(inner))
-      dear |= freeIndices(readOp.getResult()).contains(region.getArguments().back());
+    IndexSet indices = inner->getNumResults() ? dependence(inner->getResult(0)) : IndexSet();
+    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !indices.empty();
+    dear |= mlir::isa<ReadOp>(inner) && indices.contains(region.getArgument(query)) &&
+            indices.contains(region.getArguments().back());
   });
   return dear;
 }
@@ -302,7 +300,7 @@ Expr Tile::addPack(mlir::Value value, const Environment &environment) {
   inner.indices = environment.indices;
   std::vector<Var> packVars = {q};
   std::vector<Expr> call = {q};
-  for (mlir::Value index : freeIndices(value)) {
+  for (mlir::Value index : dependence(value)) {
     IndexBinding &binding = inner.indices[index];
     if (!binding.loop)
       continue;
@@ -321,6 +319,9 @@ Expr Tile::addPack(mlir::Value value, const Environment &environment) {
   return pack(call);
 }
 
+/// Whether `op` has a condition that no index changes: then all of it is summed or nothing.
+static bool isGuarded(ReduceOp op) { return op.isConditional() && dependence(yielded(op.getWhere())).empty(); }
+
 Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
@@ -334,6 +335,12 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
 
   Environment inner;
   inner.indices = environment.indices;
+  if (isGuarded(reduce)) {
+    // What is ruled out is not even set to zero: nobody reads it.
+    Expr tiles = select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0);
+    product.start.where(product.start[1] < tiles);
+    product.domain.where(product.domain[sizes.size() + 1] < tiles);
+  }
   for (auto &[index, binding] : inner.indices)
     if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); })) {
       binding = keyBinding(keyOf(product.domain));
@@ -350,7 +357,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   if (value.type().is_int())
     value = cast<int64_t>(value);
   Expr start = identity(reduce.getKind(), value.type());
-  if (reduce.isConditional())
+  if (reduce.isConditional() && !isGuarded(reduce))
     value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
   Func &result = product.func;
   result(tileVars({q, k, chunk})) = Halide::undef(value.type());
@@ -421,7 +428,8 @@ void Tile::defineScore() {
   Environment environment = bind(op.getBody(), keyBinding(k));
   bindScore(softmax, environment);
   defineRange(mask, environment);
-  storeScore = isDear(definition(softmax.getScore())) || (mask && isDear(*mask));
+  unsigned query = llvm::find(read.getSubscripts(), queryArgument) - read.getSubscripts().begin();
+  storeScore = isDear(definition(softmax.getScore()), query) || (mask && isDear(*mask, query));
   if (!storeScore)
     return;
   score = Func(kernel.uniqueName(func.name() + "_score"));

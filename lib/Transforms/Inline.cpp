@@ -13,7 +13,8 @@
 //
 //   1. What costs nothing (no reduction, no function call) goes wherever it is read.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
-//      storing it would take M·N memory. What depends on one of the two only (projections, norms) stays.
+//      storing it would take M·N memory. What depends on one of the two only (projections, norms) stays, and an output
+//      that sums function calls: it is stored anyway.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice.
 //
 //===----------------------------------------------------------------------===//
@@ -54,11 +55,29 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
 };
 } // namespace
 
+/// Whether `op` is a function that costs more than arithmetic.
+static bool isFunction(Operation *op) {
+  return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
+}
+
+/// Whether the tensor is an output, and each of its elements a reduction over function calls (additive attention's
+/// energy): reading it takes the memory that is there anyway, and computing it twice would be dear.
+static bool isDearOutput(TensorOp tensor) {
+  if (llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>))
+    return false;
+  return tensor.getBody()
+      .walk([](Operation *op) {
+        bool dear = op->getParentOfType<ReduceOp>() && isFunction(op);
+        return dear ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 /// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored,
-/// and no subscript is clamped.
+/// not an output that is better read, and no subscript is clamped.
 static TensorOp inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
   auto tensor = read.getTensor().getDefiningOp<TensorOp>();
-  if (!tensor || roots.contains(tensor.getResult()) || !isInRange(read))
+  if (!tensor || roots.contains(tensor.getResult()) || isDearOutput(tensor) || !isInRange(read))
     return {};
   AttnTensorType type = tensor.getResult().getType();
   return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
@@ -79,10 +98,8 @@ static void substitute(ReadOp read, TensorOp tensor) {
 
 /// Whether computing an element costs no more than reading it: arithmetic on what is there.
 static bool isCheap(TensorOp tensor) {
-  return llvm::none_of(tensor.getBody().front(), [](Operation &op) {
-    return isa<ReduceOp, DropoutOp>(op) ||
-           (isa<math::MathDialect>(op.getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op));
-  });
+  return llvm::none_of(tensor.getBody().front(),
+                       [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || isFunction(&op); });
 }
 
 /// Whether the formula contains a reduction.

@@ -29,17 +29,6 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-/// `indices` from the outermost region to the innermost, and in the order of the arguments.
-static SmallVector<BlockArgument> inOrder(const IndexSet &indices) {
-  SmallVector<BlockArgument> ordered(indices.begin(), indices.end());
-  llvm::sort(ordered, [](BlockArgument a, BlockArgument b) {
-    if (a.getOwner() == b.getOwner())
-      return a.getArgNumber() < b.getArgNumber();
-    return a.getParentRegion()->isProperAncestor(b.getParentRegion());
-  });
-  return ordered;
-}
-
 /// Moves `reduce` to a tensor before `tensor`, in whose formula it is, and reads it from there.
 static void outline(ReduceOp reduce, TensorOp tensor) {
   auto kernel = tensor->getParentOfType<KernelOp>();

@@ -19,6 +19,15 @@ void attn::buildSimplification(OpPassManager &manager) {
   kernel.addPass(createAttnRaise());         // score, mask, softmax, weighted sum
   kernel.addPass(createCanonicalizerPass()); // also drops the tensors that nobody reads
   kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnShare());           // what is written twice is computed once
+  kernel.addPass(createAttnContract());        // dot products: query factors first
+  kernel.addPass(createAttnSeparate());        // functions of a query part plus a key part
+  kernel.addPass(createAttnExpandDistances()); // dot products in the place of distances
+  kernel.addPass(createAttnHoist());           // from here on a scale is never a reduction
+  kernel.addPass(createAttnFoldScale());       // brings the terms of a score to the top
+  kernel.addPass(createAttnShiftInvariance()); // drops those that no key changes
+  kernel.addPass(createCanonicalizerPass());
+  kernel.addPass(createCSEPass());
 }
 
 void attn::registerSimplification() {

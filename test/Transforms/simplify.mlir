@@ -2,14 +2,16 @@
 
 // Programs of the language's description, as the front end emits them, through all passes.
 
-// Projections stay (hq, hk); the energy goes into the score, and stays a tensor for its output.
+// Projections stay (hq, hk), and the energy, which is an output: the score reads it. Its tanh is separated.
 // CHECK-LABEL: attn.kernel @additive(
 // CHECK-NEXT:    attn.tensor "hq"
 // CHECK:         attn.tensor "hk"
+// CHECK:         %energy_query_factor = attn.tensor
+// CHECK:         %energy_key_factor = attn.tensor
 // CHECK:         %energy = attn.tensor "energy"(%b: B, %m: M, %n: N)
 // CHECK:         %weight_score = attn.score "weight_score"(%b: B, %m: M, %n: N) : f32 {
-// CHECK-NEXT:      attn.reduce sum(%u: U)
-// CHECK-COUNT-3:   attn.read
+// CHECK-NEXT:      attn.read %energy[%b, %m, %n]
+// CHECK-NEXT:      attn.yield
 // CHECK:         %weight_mask = attn.mask "weight_mask"(%b: B, %m: M, %n: N) : i1 {
 // CHECK-NEXT:      attn.read %valid[%b, %m]
 // CHECK:         %weight, %logsumexp = attn.softmax "weight", ""(%weight_score where %weight_mask)
@@ -228,7 +230,8 @@ attn.kernel @paged(%q: !attn.tensor<[B, H, D], f32>, %k: !attn.tensor<[P, S, G, 
 // CHECK:           attn.read %v[%b, %h, %n, %d]
 // CHECK:         attn.tensor "y"(%b: B, %m: N, %o: O) : f32 {
 // CHECK-NEXT:      attn.reduce sum(%h: 12, %d: D)
-attn.kernel @mha(%x: !attn.tensor<[B, N, J], f32>, %wq: !attn.tensor<[12 * D, J], f32>, %wo: !attn.tensor<[O, 12 * D], f32>,
+attn.kernel @mha(%x: !attn.tensor<[B, N, J], f32>, %wq: !attn.tensor<[12 * D, J], f32>,
+                 %wk: !attn.tensor<[12 * D, J], f32>, %wv: !attn.tensor<[12 * D, J], f32>, %wo: !attn.tensor<[O, 12 * D], f32>,
                  %keep: !attn.tensor<[B, N], i1>, %head_mask: !attn.tensor<[12], f32>, %seed: !attn.tensor<[], i64>,
                  %p: !attn.tensor<[], f32>) {
   %q = attn.tensor "q"(%b: B, %h: 12, %m: N, %d: D) : f32 {
@@ -249,7 +252,7 @@ attn.kernel @mha(%x: !attn.tensor<[B, N, J], f32>, %wq: !attn.tensor<[12 * D, J]
       %D = attn.size D
       %2 = arith.muli %h, %D : i64
       %3 = arith.addi %2, %d : i64
-      %4 = attn.read %wq[%3, %j] : !attn.tensor<[12 * D, J], f32>
+      %4 = attn.read %wk[%3, %j] : !attn.tensor<[12 * D, J], f32>
       %5 = arith.mulf %1, %4 : f32
       attn.yield %5 : f32
     }
@@ -261,7 +264,7 @@ attn.kernel @mha(%x: !attn.tensor<[B, N, J], f32>, %wq: !attn.tensor<[12 * D, J]
       %D = attn.size D
       %2 = arith.muli %h, %D : i64
       %3 = arith.addi %2, %d : i64
-      %4 = attn.read %wq[%3, %j] : !attn.tensor<[12 * D, J], f32>
+      %4 = attn.read %wv[%3, %j] : !attn.tensor<[12 * D, J], f32>
       %5 = arith.mulf %1, %4 : f32
       attn.yield %5 : f32
     }

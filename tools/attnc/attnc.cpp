@@ -34,6 +34,8 @@ static cl::opt<std::string>
     emitStage("emit",
               cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm; or write the object"),
               cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
+static cl::opt<bool> explain("explain", cl::desc("Say what was rewritten and why, with the costs before and after"),
+                             cl::cat(category));
 static cl::opt<std::string> gradient("grad", cl::desc("Also compile the backward kernel"), cl::ValueOptional,
                                      cl::value_desc("q,k,v"), cl::cat(category));
 static cl::opt<bool> noRuntime("no-runtime", cl::desc("Leave the runtime out: another object of the program has it"),
@@ -100,6 +102,8 @@ static int compile() {
   if (int status = readSizes(options.sizes))
     return status;
   llvm::StringRef source = (*file)->getBuffer();
+  if (explain)
+    return writeFile(output.empty() ? "-" : output.getValue(), attn::explain(source, options));
   if (emitStage == "object")
     return writeObject(source, options);
   return writeFile(output.empty() ? "-" : output.getValue(), attn::emit(source, options, emitStage));

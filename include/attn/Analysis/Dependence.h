@@ -22,6 +22,9 @@ IndexSet dependence(mlir::Value value);
 /// The index variables that any of `values` depends on.
 IndexSet dependence(mlir::ValueRange values);
 
+/// `indices` from the outermost region to the innermost, and in the order of the arguments.
+llvm::SmallVector<mlir::BlockArgument> inOrder(const IndexSet &indices);
+
 /// The number of values that an index variable takes.
 SizeAttr indexSize(mlir::BlockArgument index);
 

@@ -115,6 +115,10 @@ ATTN_EXPORT const std::vector<std::string> &stages();
 /// and std::invalid_argument for an unknown stage.
 ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &options, const std::string &stage);
 
+/// What was rewritten in the kernels of `source` and why, with the costs of their formulas before and after: operations,
+/// calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
+ATTN_EXPORT std::string explain(std::string_view source, const CompileOptions &options);
+
 /// Threads that all kernels of this process use together; 0 means one a core.
 ATTN_EXPORT void setNumThreads(int threads);
 

@@ -10,6 +10,9 @@
 #include "attn/IR/Attn.h"
 #include "mlir/Pass/Pass.h"
 
+#include <string>
+#include <vector>
+
 namespace attn {
 
 #define GEN_PASS_DECL
@@ -17,6 +20,16 @@ namespace attn {
 
 #define GEN_PASS_REGISTRATION
 #include "attn/Transforms/Passes.h.inc"
+
+/// What a pass did to a kernel, and why.
+struct Rewrite {
+  std::string kernel;
+  std::string name; ///< Of the rewrite: "fold scale".
+  std::string text; ///< One sentence.
+};
+
+/// Appends to `rewrites`, which must outlive `context`, what passes over its modules do from here on.
+void collectRewrites(mlir::MLIRContext &context, std::vector<Rewrite> &rewrites);
 
 /// Appends what turns the front end's kernels into the form that plans and lowerings take.
 /// `manager` runs on modules.

@@ -118,4 +118,443 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   }];
 }
 
+def AttnContract : Pass<"attn-contract", "::attn::KernelOp"> {
+  let summary = "Makes dot products of sums of products";
+  let description = [{
+    In a sum of products, what does not depend on the key comes first: the lowering computes it once for a query, and a pair
+    costs one multiply-add a term. Factors stay inside the sum, so that an infinite one, or a sum over nothing, gives what
+    it gave.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %temperature[%m] : !attn.tensor<[M], f32>
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %4 = arith.mulf %2, %3 : f32
+        %5 = arith.divf %4, %0 : f32
+        attn.yield %5 : f32
+      }
+      attn.yield %1 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %temperature[%m] : !attn.tensor<[M], f32>
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %4 = arith.divf %2, %0 : f32
+        %5 = arith.mulf %4, %3 : f32
+        attn.yield %5 : f32
+      }
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+}
+
+def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
+  let summary = "Multiplies the scale of a score into the queries";
+  let description = [{
+    A factor of a score that does not depend on the key goes inside the dot product, beside the part of it that does not
+    depend on the key either; the lowering computes that product once for a query. It is pushed through sums, differences and
+    choices on the way. Only factors that are finite whatever the parameters hold are moved, for ∞ · Σ is not Σ ∞, and
+    division by a constant whose reciprocal is exact.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %cst = arith.constant -5.000000e-01 : f32
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %1 = attn.read %bias[%n] : !attn.tensor<[N], f32>
+      %2 = arith.subf %0, %1 : f32
+      %3 = arith.mulf %2, %cst : f32
+      attn.yield %3 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %cst = arith.constant -5.000000e-01 : f32
+      %0 = attn.read %bias[%n] : !attn.tensor<[N], f32>
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %6 = arith.mulf %4, %cst : f32
+        %7 = arith.mulf %6, %5 : f32
+        attn.yield %7 : f32
+      }
+      %2 = arith.mulf %0, %cst : f32
+      %3 = arith.subf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    ```
+  }];
+}
+
+def AttnExpandDistances : Pass<"attn-expand-distances", "::attn::KernelOp"> {
+  let summary = "Turns squared distances in a score into dot products and norms";
+  let description = [{
+    Σ(q − k)² = Σq² + Σk² − 2 Σ q·k, with the norms computed once. The expansion cancels where norms are large and the distance is
+    small, so it is used only where scale · norm ≤ 128 for all norms, the scale being what the distance is multiplied
+    by: then the error of a score is below 3e-5. No other formula of q·k could do: two large vectors may lie side by side.
+    Otherwise the distance is summed as it was written, which takes half as long again. One flag decides for a call; the sum that is
+    ruled out is not computed.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %3 = arith.subf %1, %2 : f32
+        %4 = arith.mulf %3, %3 : f32
+        attn.yield %4 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score_query_norm = attn.tensor "score_query_norm"(%m: M) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = arith.mulf %1, %1 : f32
+        attn.yield %2 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %score_key_norm = attn.tensor "score_key_norm"(%n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %2 = arith.mulf %1, %1 : f32
+        attn.yield %2 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %score_bounded = attn.tensor "score_bounded"() : i1 {
+      %cst = arith.constant 1.280000e+02 : f32
+      %0 = attn.reduce max(%m: M) : f32 {
+        %5 = attn.read %score_query_norm[%m] : !attn.tensor<[M], f32>
+        %6 = math.absf %5 : f32
+        attn.yield %6 : f32
+      }
+      %1 = arith.cmpf ole, %0, %cst : f32
+      %2 = attn.reduce max(%n: N) : f32 {
+        %5 = attn.read %score_key_norm[%n] : !attn.tensor<[N], f32>
+        %6 = math.absf %5 : f32
+        attn.yield %6 : f32
+      }
+      %3 = arith.cmpf ole, %2, %cst : f32
+      %4 = arith.andi %1, %3 : i1
+      attn.yield %4 : i1
+    }
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %true = arith.constant true
+      %cst = arith.constant 2.000000e+00 : f32
+      %0 = attn.read %score_query_norm[%m] : !attn.tensor<[M], f32>
+      %1 = attn.read %score_key_norm[%n] : !attn.tensor<[N], f32>
+      %2 = attn.read %score_bounded[] : !attn.tensor<[], i1>
+      %3 = attn.reduce sum(%d: D) : f32 {
+        %10 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %11 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %12 = arith.mulf %10, %11 : f32
+        attn.yield %12 : f32
+      } where {
+        attn.yield %2 : i1
+      }
+      %4 = arith.mulf %3, %cst : f32
+      %5 = arith.addf %0, %1 : f32
+      %6 = arith.subf %5, %4 : f32
+      %7 = arith.xori %2, %true : i1
+      %8 = attn.reduce sum(%d: D) : f32 {
+        %10 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %11 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %12 = arith.subf %10, %11 : f32
+        %13 = arith.mulf %12, %12 : f32
+        attn.yield %13 : f32
+      } where {
+        attn.yield %7 : i1
+      }
+      %9 = arith.select %2, %6, %8 : f32
+      attn.yield %9 : f32
+    }
+    ```
+  }];
+}
+
+def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
+  let summary = "Computes once what does not depend on both query and key";
+  let description = [{
+    A part of a score, a weight or a value that depends on the key and not on the query, and costs more than a read (a reduction,
+    a division or a function), becomes a tensor. What depends on the query alone is computed once for a query by the lowering; it
+    becomes a tensor only where it is a reduction within a reduction.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %5 = math.exp %4 : f32
+        %6 = arith.mulf %3, %5 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score_key = attn.tensor "score_key"(%n: N, %d: D) : f32 {
+      %0 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %1 = math.exp %0 : f32
+      attn.yield %1 : f32
+    }
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %2 = attn.read %score_key[%n, %d] : !attn.tensor<[N, D], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+  }];
+}
+
+def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
+  let summary = "Makes functions of a query part plus a key part from exponentials of each";
+  let description = [{
+    In a sum, tanh(a + b) becomes 1 − 2 / (1 + p²) with p = e^a · e^b, sigmoid(a + b) becomes 1 / (1 + p²) with
+    p = e^(−a/2) · e^(−b/2), and exp(a + b) becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials
+    become tensors that are computed once. Each pair then costs a few multiplications and a division in the place of a function call.
+
+    The exponents of factors are clamped to ±87, and p to e^40: nothing overflows or becomes 0 · ∞, and tanh and sigmoid
+    come out right to 1e-6 unless one part is beyond 87 and the other beyond −78. exp wants both parts within ±87, and a tanh
+    in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Otherwise the function is called
+    as it was written: one flag decides for a call, and the sum that is ruled out is not computed. `arcp` allows a refined
+    estimate of the reciprocal.
+
+    ```mlir
+    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%u: U) : f32 {
+        %1 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %2 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+        %3 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+        %4 = arith.addf %2, %3 : f32
+        %5 = math.tanh %4 : f32
+        %6 = arith.mulf %1, %5 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %energy_query_factor = attn.tensor "energy_query_factor"(%m: M, %u: U) : f32 {
+      %cst = arith.constant -8.700000e+01 : f32
+      %cst_0 = arith.constant 8.700000e+01 : f32
+      %0 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+      %1 = arith.minimumf %0, %cst_0 : f32
+      %2 = arith.maximumf %1, %cst : f32
+      %3 = math.exp %2 : f32
+      attn.yield %3 : f32
+    }
+    %energy_key_factor = attn.tensor "energy_key_factor"(%n: N, %u: U) : f32 {
+      %cst = arith.constant -8.700000e+01 : f32
+      %cst_0 = arith.constant 8.700000e+01 : f32
+      %0 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+      %1 = arith.minimumf %0, %cst_0 : f32
+      %2 = arith.maximumf %1, %cst : f32
+      %3 = math.exp %2 : f32
+      attn.yield %3 : f32
+    }
+    %energy_bounded = attn.tensor "energy_bounded"() : i1 {
+      %cst = arith.constant 7.49841698E+33 : f32
+      %cst_0 = arith.constant 1.81890292E-38 : f32
+      %cst_1 = arith.constant 1.33361487E-34 : f32
+      %cst_2 = arith.constant 5.49781941E+37 : f32
+      %0 = attn.reduce max(%m: M, %u: U) : f32 {
+        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %19 : f32
+      }
+      %1 = arith.cmpf olt, %0, %cst_2 : f32
+      %2 = attn.reduce min(%n: N, %u: U) : f32 {
+        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %19 : f32
+      }
+      %3 = arith.cmpf ogt, %2, %cst_1 : f32
+      %4 = arith.ori %1, %3 : i1
+      %5 = attn.reduce max(%n: N, %u: U) : f32 {
+        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %19 : f32
+      }
+      %6 = arith.cmpf olt, %5, %cst_2 : f32
+      %7 = attn.reduce min(%m: M, %u: U) : f32 {
+        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %19 : f32
+      }
+      %8 = arith.cmpf ogt, %7, %cst_1 : f32
+      %9 = arith.ori %6, %8 : i1
+      %10 = arith.andi %4, %9 : i1
+      %11 = arith.cmpf ogt, %7, %cst_0 : f32
+      %12 = arith.cmpf olt, %5, %cst : f32
+      %13 = arith.ori %11, %12 : i1
+      %14 = arith.cmpf ogt, %2, %cst_0 : f32
+      %15 = arith.cmpf olt, %0, %cst : f32
+      %16 = arith.ori %14, %15 : i1
+      %17 = arith.andi %13, %16 : i1
+      %18 = arith.andi %10, %17 : i1
+      attn.yield %18 : i1
+    }
+    %energy_total = attn.tensor "energy_total"() : f32 {
+      %0 = attn.reduce sum(%u: U) : f32 {
+        %1 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+      %true = arith.constant true
+      %cst = arith.constant 2.000000e+00 : f32
+      %cst_0 = arith.constant 2.3538527E+17 : f32
+      %cst_1 = arith.constant 1.000000e+00 : f32
+      %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
+      %1 = attn.reduce sum(%u: U) : f32 {
+        %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        %10 = arith.mulf %8, %9 : f32
+        %11 = arith.cmpf ogt, %10, %cst_0 : f32
+        %12 = arith.select %11, %cst_0, %10 : f32
+        %13 = arith.mulf %12, %12 : f32
+        %14 = arith.addf %13, %cst_1 : f32
+        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %16 = arith.divf %15, %14 fastmath<arcp> : f32
+        attn.yield %16 : f32
+      } where {
+        attn.yield %0 : i1
+      }
+      %2 = attn.read %energy_total[] : !attn.tensor<[], f32>
+      %3 = arith.mulf %1, %cst : f32
+      %4 = arith.subf %2, %3 : f32
+      %5 = arith.xori %0, %true : i1
+      %6 = attn.reduce sum(%u: U) : f32 {
+        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+        %11 = arith.addf %9, %10 : f32
+        %12 = math.tanh %11 : f32
+        %13 = arith.mulf %8, %12 : f32
+        attn.yield %13 : f32
+      } where {
+        attn.yield %5 : i1
+      }
+      %7 = arith.select %0, %4, %6 : f32
+      attn.yield %7 : f32
+    }
+    ```
+  }];
+}
+
+def AttnShare : Pass<"attn-share", "::attn::KernelOp"> {
+  let summary = "Makes one of tensors that have the same formula";
+  let description = [{
+    Whatever their names and those of their indices, one is computed (the names of indices that are summed over count). Inside a formula `--cse` shares what is written twice, and `--canonicalize` drops tensors
+    that nobody reads; both run between the passes of `--attn-simplify`.
+
+    ```mlir
+    %a = attn.tensor "a"(%n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %b = attn.tensor "b"(%j: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%j, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %c = attn.tensor "c"(%n: N) : f32 {
+      %0 = attn.read %a[%n] : !attn.tensor<[N], f32>
+      %1 = attn.read %b[%n] : !attn.tensor<[N], f32>
+      %2 = arith.mulf %0, %1 : f32
+      attn.yield %2 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %a = attn.tensor "a"(%n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %c = attn.tensor "c"(%n: N) : f32 {
+      %0 = attn.read %a[%n] : !attn.tensor<[N], f32>
+      %1 = arith.mulf %0, %0 : f32
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+}
+
+def AttnShiftInvariance : Pass<"attn-shift-invariance", "::attn::KernelOp"> {
+  let summary = "Drops the terms of a score that are the same for all keys";
+  let description = [{
+    A softmax does not change when a number is added to all its scores; its log-sum-exp, where somebody reads it, gets the number
+    added back. Scores that anything but softmaxes reads, and those of a softmax with a sink, stay. Only terms that are finite whatever
+    the parameters hold are dropped: integers, sizes, constants, and the norms of expanded distances. A term of −∞ masks
+    its row, so a parameter of floats stays.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      %1 = attn.read %age[%m] : !attn.tensor<[M], i32>
+      %2 = arith.sitofp %1 : i64 to f32
+      %3 = arith.addf %0, %2 : f32
+      attn.yield %3 : f32
+    }
+    %weight, %lse = attn.softmax "weight", "lse"(%score) : !attn.tensor<[M, N], f32>
+    ```
+
+    becomes
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %0 : f32
+    }
+    %weight, %lse_shifted = attn.softmax "weight", "lse_shifted"(%score) : !attn.tensor<[M, N], f32>
+    %lse = attn.tensor "lse"(%m: M) : f32 {
+      %0 = attn.read %lse_shifted[%m] : !attn.tensor<[M], f32>
+      %1 = attn.read %age[%m] : !attn.tensor<[M], i32>
+      %2 = arith.sitofp %1 : i64 to f32
+      %3 = arith.addf %0, %2 : f32
+      attn.yield %3 : f32
+    }
+    ```
+  }];
+}
+
 #endif

@@ -1,0 +1,145 @@
+//===- Cost.cpp - What a kernel's formulas cost ---------------------------===//
+
+#include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace attn;
+
+Cost &Cost::operator+=(const Cost &other) {
+  flops += other.flops;
+  calls += other.calls;
+  bytes += other.bytes;
+  return *this;
+}
+
+/// Whether `reduce` is the other choice: its condition is a flag's negation.
+static bool isOtherwise(ReduceOp reduce) {
+  if (!reduce.isConditional())
+    return false;
+  auto negation = reduce.getWhere().front().getTerminator()->getOperand(0).getDefiningOp<arith::XOrIOp>();
+  return negation && matchPattern(negation.getRhs(), m_One()) && dependence(negation.getResult()).empty();
+}
+
+/// Operations of arith on floats that compute something.
+static bool isArithmetic(Operation *op) {
+  return isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::MaximumFOp,
+             arith::MinimumFOp>(op);
+}
+
+static bool isCall(Operation *op) {
+  return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
+}
+
+/// What a softmax costs for one score: one exponential; maximum, difference, sum, quotient.
+static Cost softmaxOf(const SizePolynomial &scores) { return {scores * 4, scores, 0}; }
+
+namespace {
+/// How often an operation is computed: once for all values of the indices around it; in a score or weight, once for all
+/// but the key where it does not depend on that.
+struct Times {
+  SizePolynomial pairs, rows;
+  BlockArgument key; ///< Null where no index is a key; then `rows` means nothing.
+
+  const SizePolynomial &of(Operation &op) const {
+    return key && !dependence(op.getResult(0)).contains(key) ? rows : pairs;
+  }
+  Times operator*(const SizePolynomial &size) const { return {pairs * size, rows * size, key}; }
+};
+} // namespace
+
+/// Adds the cost of what `block` computes `times` times.
+static void addBlock(Block &block, const Times &times, Cost &cost);
+
+static void addReduction(ReduceOp reduce, Times times, Cost &cost) {
+  bool whole = reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp;
+  if (whole) {
+    // Once for each row, not for each of its elements.
+    IndexSet rows;
+    for (Region &region : reduce->getRegions())
+      if (!region.empty())
+        for (BlockArgument index : dependence(region.front().getTerminator()->getOperands()))
+          if (index.getParentRegion() != &region)
+            rows.insert(index);
+    times = {1, 1, {}};
+    for (BlockArgument row : rows)
+      times = times * indexSize(row);
+  }
+  for (SizeAttr size : reduce.getSizes().getAsRange<SizeAttr>())
+    times = times * size;
+  for (Region &region : reduce->getRegions())
+    if (!region.empty())
+      addBlock(region.front(), times, cost);
+  if (whole)
+    cost += softmaxOf(times.pairs);
+  else if (isa<FloatType>(reduce.getType()))
+    cost.flops += times.of(*reduce);
+}
+
+static void addBlock(Block &block, const Times &times, Cost &cost) {
+  for (Operation &op : block) {
+    if (auto reduce = dyn_cast<ReduceOp>(op)) {
+      if (!isOtherwise(reduce))
+        addReduction(reduce, times, cost);
+    } else if (isArithmetic(&op)) {
+      cost.flops += times.of(op);
+    } else if (isCall(&op)) {
+      cost.calls += times.of(op);
+    }
+  }
+}
+
+static SizePolynomial elements(AttnTensorType type) {
+  SizePolynomial count = 1;
+  for (SizeAttr size : type.getShape())
+    count = count * size;
+  return count;
+}
+
+static SizePolynomial bytesOf(AttnTensorType type, Type element) {
+  return elements(type) * std::max(1u, element.getIntOrFloatBitWidth() / 8);
+}
+
+static void addFormula(Operation &op, Cost &cost) {
+  auto definition = dyn_cast<DefinitionOpInterface>(op);
+  if (auto softmax = dyn_cast<SoftmaxOp>(op))
+    cost += softmaxOf(elements(cast<AttnTensorType>(softmax.getScore().getType())));
+  if (!definition)
+    return;
+  Times times = {1, 1, {}};
+  for (BlockArgument index : definition.getBody().getArguments().drop_back(isa<TensorOp>(op) ? 0 : 1))
+    times = times * indexSize(index);
+  if (!isa<TensorOp>(op)) {
+    times.key = definition.getBody().getArguments().back();
+    times.pairs = times.pairs * indexSize(times.key);
+  }
+  addBlock(definition.getBody().front(), times, cost);
+  if (isa<WeightedSumOp>(op))
+    cost.flops += times.pairs * 2;
+}
+
+Cost attn::costOf(KernelOp kernel) {
+  Cost cost;
+  for (Operation &op : kernel.getBody().front()) {
+    addFormula(op, cost);
+    for (Value result : op.getResults()) {
+      auto type = dyn_cast<AttnTensorType>(result.getType());
+      bool inside = llvm::any_of(result.getUsers(), [](Operation *user) { return !isa<ReturnOp>(user); });
+      // Written, and read again.
+      if (type && isa<TensorOp, WeightedSumOp>(op) && inside)
+        cost.bytes += bytesOf(type, type.getElementType()) * 2;
+    }
+  }
+  for (auto [index, parameter] : llvm::enumerate(kernel.getParameters())) {
+    AttnTensorType type = kernel.getParameterType(index);
+    cost.bytes += bytesOf(type, type.getElementType());
+  }
+  ReturnOp returned = kernel.getReturn();
+  for (auto [index, output] : llvm::enumerate(returned.getOutputs()))
+    cost.bytes += bytesOf(cast<AttnTensorType>(output.getType()), returned.getOutputType(index).getElementType());
+  return cost;
+}

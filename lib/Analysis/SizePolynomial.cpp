@@ -1,0 +1,80 @@
+//===- SizePolynomial.cpp - Polynomials in sizes --------------------------===//
+
+#include "attn/Analysis/Cost.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace attn;
+
+SizePolynomial::SizePolynomial(int64_t constant) {
+  if (constant)
+    terms[{}] = constant;
+}
+
+SizePolynomial::SizePolynomial(SizeAttr size) {
+  switch (size.getKind()) {
+  case SizeKind::Constant:
+    *this = SizePolynomial(size.getValue());
+    return;
+  case SizeKind::Add:
+    *this = SizePolynomial(size.getLhs());
+    *this += SizePolynomial(size.getRhs());
+    return;
+  case SizeKind::Sub:
+    *this = SizePolynomial(size.getLhs());
+    *this += SizePolynomial(size.getRhs()) * -1;
+    return;
+  case SizeKind::Mul:
+    *this = SizePolynomial(size.getLhs()) * SizePolynomial(size.getRhs());
+    return;
+  case SizeKind::Name:
+    terms[{size.getName().str()}] = 1;
+    return;
+  case SizeKind::FloorDiv:
+  case SizeKind::Mod:
+    break;
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << '(' << size.str() << ')';
+  terms[{text}] = 1;
+}
+
+SizePolynomial &SizePolynomial::operator+=(const SizePolynomial &other) {
+  for (const auto &[sizes, coefficient] : other.terms)
+    if ((terms[sizes] += coefficient) == 0)
+      terms.erase(sizes);
+  return *this;
+}
+
+SizePolynomial SizePolynomial::operator*(const SizePolynomial &other) const {
+  SizePolynomial product;
+  for (const auto &[mine, a] : terms)
+    for (const auto &[theirs, b] : other.terms) {
+      std::vector<std::string> sizes(mine);
+      sizes.insert(sizes.end(), theirs.begin(), theirs.end());
+      llvm::sort(sizes);
+      SizePolynomial term;
+      term.terms[sizes] = a * b;
+      product += term;
+    }
+  return product;
+}
+
+std::string SizePolynomial::str() const {
+  if (terms.empty())
+    return "0";
+  std::vector<std::pair<std::vector<std::string>, int64_t>> ordered(terms.begin(), terms.end());
+  llvm::stable_sort(ordered, [](const auto &a, const auto &b) { return a.first.size() > b.first.size(); });
+  std::string text;
+  for (const auto &[sizes, coefficient] : ordered) {
+    int64_t magnitude = coefficient < 0 ? -coefficient : coefficient;
+    text += text.empty() ? (coefficient < 0 ? "-" : "") : (coefficient < 0 ? " - " : " + ");
+    if (magnitude != 1 || sizes.empty())
+      text += std::to_string(magnitude) + (sizes.empty() ? "" : "·");
+    text += llvm::join(sizes, "·");
+  }
+  return text;
+}

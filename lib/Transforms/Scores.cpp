@@ -1,0 +1,129 @@
+//===- Scores.cpp - Formulas that are computed for every pair -------------===//
+
+#include "Scores.h"
+#include "Form.h"
+#include "Slice.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/OperationSupport.h"
+
+using namespace mlir;
+using namespace attn;
+
+SmallVector<PairFormula> attn::pairFormulas(KernelOp kernel) {
+  SmallVector<PairFormula> formulas;
+  for (Operation &op : kernel.getBody().front()) {
+    if (!isa<ScoreOp, WeightedSumOp>(op))
+      continue;
+    Block &block = cast<DefinitionOpInterface>(op).getBody().front();
+    formulas.push_back({&op, &block, block.getArguments().back()});
+  }
+  return formulas;
+}
+
+TensorOp attn::earlierCopy(TensorOp tensor) {
+  for (TensorOp other : tensor->getBlock()->getOps<TensorOp>()) {
+    if (other == tensor)
+      break;
+    if (other.getResult().getType() == tensor.getResult().getType() &&
+        OperationEquivalence::isRegionEquivalentTo(&other.getBody(), &tensor.getBody(),
+                                                   OperationEquivalence::IgnoreLocations))
+      return other;
+  }
+  return {};
+}
+
+Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder, BlockArgument innermost) {
+  MLIRContext *context = op->getContext();
+  SmallVector<BlockArgument> indices = inOrder(dependence(value));
+  llvm::stable_sort(indices, [&](BlockArgument a, BlockArgument b) { return a != innermost && b == innermost; });
+  SmallVector<Attribute> names;
+  SmallVector<SizeAttr> shape;
+  SmallVector<Value> subscripts(indices.begin(), indices.end());
+  for (BlockArgument index : indices) {
+    names.push_back(StringAttr::get(context, indexName(index)));
+    shape.push_back(indexSize(index));
+  }
+  OpBuilder outside(op);
+  auto type = AttnTensorType::get(context, shape, value.getType());
+  auto tensor = TensorOp::create(outside, op->getLoc(), freshName(op->getParentOfType<KernelOp>(), name),
+                                 ArrayAttr::get(context, names), type);
+  Block &body = tensor.getBody().front();
+  IRMapping mapping;
+  for (auto [index, argument] : llvm::zip_equal(indices, body.getArguments()))
+    mapping.map(index, argument);
+  outside.setInsertionPointToEnd(&body);
+  Value copy = cloneSlice(value, mapping, outside);
+  YieldOp::create(outside, op->getLoc(), copy);
+  if (TensorOp same = earlierCopy(tensor)) {
+    tensor.erase();
+    tensor = same;
+  }
+  return ReadOp::create(builder, op->getLoc(), tensor.getResult(), subscripts);
+}
+
+Value attn::floatConstant(double value, Type type, OpBuilder &builder, Location location) {
+  return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
+}
+
+bool attn::reduces(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!op || isa<AttnTensorType>(value.getType()))
+    return false;
+  return isa<ReduceOp>(op) || llvm::any_of(op->getOperands(), [](Value operand) { return reduces(operand); });
+}
+
+void attn::eraseUnused(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (op.use_empty() && !op.hasTrait<OpTrait::IsTerminator>())
+      op.erase();
+}
+
+IndexSet attn::queryIndices(const PairFormula &formula) {
+  auto rows = formula.block->getArguments().drop_back();
+  IndexSet queries;
+  if (auto sum = dyn_cast<WeightedSumOp>(formula.op)) {
+    if (static_cast<int64_t>(sum.getQuery()) >= 0)
+      queries.insert(rows[sum.getQuery()]);
+    return queries;
+  }
+  size_t most = 0;
+  formula.block->walk([&](ReadOp read) {
+    IndexSet used = dependence(read.getSubscripts()), lacking;
+    if (!isa<FloatType>(read.getType()) || !used.contains(formula.key))
+      return;
+    for (BlockArgument row : rows)
+      if (!used.contains(row))
+        lacking.insert(row);
+    size_t held = rows.size() - lacking.size();
+    if (!lacking.empty() && (queries.empty() || held > most))
+      most = held, queries = lacking;
+  });
+  return queries;
+}
+
+Value attn::sumLike(ReduceOp reduce, Value condition, OpBuilder &builder,
+                    llvm::function_ref<Value(OpBuilder &, IRMapping &)> term) {
+  Location location = reduce.getLoc();
+  SmallVector<SizeAttr> sizes(reduce.getSizes().getAsRange<SizeAttr>());
+  auto sum = ReduceOp::create(builder, location, ReduceKind::Sum, reduce.getIndices(), sizes, reduce.getType(),
+                              ValueRange(), Value(), static_cast<bool>(condition));
+  IRMapping mapping;
+  mapping.map(reduce.getBody().getArguments(), sum.getBody().getArguments());
+  Block &around = *reduce->getBlock(); // of a graph op
+  mapping.map(around.getArguments(), around.getArguments());
+  OpBuilder inside = OpBuilder::atBlockEnd(&sum.getBody().front());
+  Value value = term(inside, mapping);
+  YieldOp::create(inside, location, value);
+  if (condition) {
+    inside.setInsertionPointToEnd(&sum.getWhere().front());
+    YieldOp::create(inside, location, condition);
+  }
+  return sum;
+}
+
+Value attn::negate(Value condition, OpBuilder &builder) {
+  Location location = condition.getLoc();
+  Value yes = arith::ConstantOp::create(builder, location, builder.getBoolAttr(true));
+  return arith::XOrIOp::create(builder, location, condition, yes);
+}

@@ -1,0 +1,123 @@
+// RUN: attn-opt %s --attn-separate --cse --canonicalize | FileCheck %s
+
+// The example of the pass's documentation.
+// CHECK-LABEL: attn.kernel @example(
+// CHECK-NEXT:    %energy_query_factor = attn.tensor "energy_query_factor"(%m: M, %u: U) : f32 {
+// CHECK-NEXT:      %cst = arith.constant -8.700000e+01 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 8.700000e+01 : f32
+// CHECK-NEXT:      %0 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:      %1 = arith.minimumf %0, %cst_0 : f32
+// CHECK-NEXT:      %2 = arith.maximumf %1, %cst : f32
+// CHECK-NEXT:      %3 = math.exp %2 : f32
+// CHECK-NEXT:      attn.yield %3 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %energy_key_factor = attn.tensor "energy_key_factor"(%n: N, %u: U) : f32 {
+// CHECK-NEXT:      %cst = arith.constant -8.700000e+01 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 8.700000e+01 : f32
+// CHECK-NEXT:      %0 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:      %1 = arith.minimumf %0, %cst_0 : f32
+// CHECK-NEXT:      %2 = arith.maximumf %1, %cst : f32
+// CHECK-NEXT:      %3 = math.exp %2 : f32
+// CHECK-NEXT:      attn.yield %3 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %energy_bounded = attn.tensor "energy_bounded"() : i1 {
+// CHECK-NEXT:      %cst = arith.constant 7.49841698E+33 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 1.81890292E-38 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 1.33361487E-34 : f32
+// CHECK-NEXT:      %cst_2 = arith.constant 5.49781941E+37 : f32
+// CHECK-NEXT:      %0 = attn.reduce max(%m: M, %u: U) : f32 {
+// CHECK-NEXT:        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %1 = arith.cmpf olt, %0, %cst_2 : f32
+// CHECK-NEXT:      %2 = attn.reduce min(%n: N, %u: U) : f32 {
+// CHECK-NEXT:        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %3 = arith.cmpf ogt, %2, %cst_1 : f32
+// CHECK-NEXT:      %4 = arith.ori %1, %3 : i1
+// CHECK-NEXT:      %5 = attn.reduce max(%n: N, %u: U) : f32 {
+// CHECK-NEXT:        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %6 = arith.cmpf olt, %5, %cst_2 : f32
+// CHECK-NEXT:      %7 = attn.reduce min(%m: M, %u: U) : f32 {
+// CHECK-NEXT:        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %8 = arith.cmpf ogt, %7, %cst_1 : f32
+// CHECK-NEXT:      %9 = arith.ori %6, %8 : i1
+// CHECK-NEXT:      %10 = arith.andi %4, %9 : i1
+// CHECK-NEXT:      %11 = arith.cmpf ogt, %7, %cst_0 : f32
+// CHECK-NEXT:      %12 = arith.cmpf olt, %5, %cst : f32
+// CHECK-NEXT:      %13 = arith.ori %11, %12 : i1
+// CHECK-NEXT:      %14 = arith.cmpf ogt, %2, %cst_0 : f32
+// CHECK-NEXT:      %15 = arith.cmpf olt, %0, %cst : f32
+// CHECK-NEXT:      %16 = arith.ori %14, %15 : i1
+// CHECK-NEXT:      %17 = arith.andi %13, %16 : i1
+// CHECK-NEXT:      %18 = arith.andi %10, %17 : i1
+// CHECK-NEXT:      attn.yield %18 : i1
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %energy_total = attn.tensor "energy_total"() : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%u: U) : f32 {
+// CHECK-NEXT:        %1 = attn.read %w[%u] : !attn.tensor<[U], f32>
+// CHECK-NEXT:        attn.yield %1 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+// CHECK-NEXT:      %true = arith.constant true
+// CHECK-NEXT:      %cst = arith.constant 2.000000e+00 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 2.3538527E+17 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 1.000000e+00 : f32
+// CHECK-NEXT:      %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
+// CHECK-NEXT:      %1 = attn.reduce sum(%u: U) : f32 {
+// CHECK-NEXT:        %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
+// CHECK-NEXT:        %11 = arith.cmpf ogt, %10, %cst_0 : f32
+// CHECK-NEXT:        %12 = arith.select %11, %cst_0, %10 : f32
+// CHECK-NEXT:        %13 = arith.mulf %12, %12 : f32
+// CHECK-NEXT:        %14 = arith.addf %13, %cst_1 : f32
+// CHECK-NEXT:        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
+// CHECK-NEXT:        %16 = arith.divf %15, %14 fastmath<arcp> : f32
+// CHECK-NEXT:        attn.yield %16 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        attn.yield %0 : i1
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %2 = attn.read %energy_total[] : !attn.tensor<[], f32>
+// CHECK-NEXT:      %3 = arith.mulf %1, %cst : f32
+// CHECK-NEXT:      %4 = arith.subf %2, %3 : f32
+// CHECK-NEXT:      %5 = arith.xori %0, %true : i1
+// CHECK-NEXT:      %6 = attn.reduce sum(%u: U) : f32 {
+// CHECK-NEXT:        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
+// CHECK-NEXT:        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        %11 = arith.addf %9, %10 : f32
+// CHECK-NEXT:        %12 = math.tanh %11 : f32
+// CHECK-NEXT:        %13 = arith.mulf %8, %12 : f32
+// CHECK-NEXT:        attn.yield %13 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        attn.yield %5 : i1
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %7 = arith.select %0, %4, %6 : f32
+// CHECK-NEXT:      attn.yield %7 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %weight, %logsumexp = attn.softmax "weight", ""(%energy) : !attn.tensor<[M, N], f32>
+// CHECK-NEXT:    attn.return
+attn.kernel @example(%a: !attn.tensor<[M, U], f32>, %b: !attn.tensor<[N, U], f32>, %w: !attn.tensor<[U], f32>) {
+  %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%u: U) : f32 {
+      %1 = attn.read %w[%u] : !attn.tensor<[U], f32>
+      %2 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+      %3 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+      %4 = arith.addf %2, %3 : f32
+      %5 = math.tanh %4 : f32
+      %6 = arith.mulf %1, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight, %logsumexp = attn.softmax "weight", ""(%energy) : !attn.tensor<[M, N], f32>
+  attn.return %weight : !attn.tensor<[M, N], f32> as f32
+}
