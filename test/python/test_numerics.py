@@ -140,7 +140,7 @@ def test_large_scores_do_not_overflow(scale):
 
 def test_subnormal_numbers_are_numbers():
     x = np.array([1e-45, 1e-40, -3e-39, 1.1754942e-38], "f")
-    np.testing.assert_array_equal(pointwise("x[n] * 0.5 + x[n]", x), x * np.float32(0.5) + x)
+    np.testing.assert_array_equal(pointwise("x[n] + x[n]", x), x + x)
     np.testing.assert_array_equal(pointwise("max(x[n], 0.0)", x), np.maximum(x, 0))
 
 
