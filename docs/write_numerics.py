@@ -34,8 +34,9 @@ def worst_errors(name):
         worst = 0.0
         for number in range(1, len(gallery.SIZES)):
             arguments, numbers = gallery.draw(name, kernel, number, dtype)
-            results = [method(**arguments) for method in (kernel, kernel.reference)]
-            found, expected = (each if isinstance(each, tuple) else (each,) for each in results)
+            found = kernel(**arguments)
+            expected = gallery.expected_of(name, numbers) if name in gallery.WITH_FORMULA else kernel.reference(**arguments)
+            found, expected = (each if isinstance(each, tuple) else (each,) for each in (found, expected))
             for output, a, b in zip(kernel.outputs, found, expected):
                 if output.dtype != dtype:
                     continue
@@ -49,6 +50,7 @@ def table():
     lines = ["| example | " + " | ".join(DTYPES) + " |", "|---|" + "---|" * len(DTYPES)]
     for path in sorted(EXAMPLES.glob("*.attn")):
         errors = worst_errors(path.stem)
+        print(path.stem, errors, flush=True)
         lines.append(f"| `{path.stem}` | " + " | ".join(f"{errors[dtype]:.1e}" for dtype in DTYPES) + " |")
     return "\n".join(lines) + "\n"
 
