@@ -57,8 +57,8 @@ static llvm::Expected<std::string> compileToMachineCode(Program &program, Kernel
   return emitMachineCode(*bitcode, MachineCodeKind::Object);
 }
 
-/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded. One that counts
-/// is not kept there, because its lowering says what its outputs are.
+/// The kernel as a function of this process, from the cache on disk where it is there and can be loaded. One that
+/// counts is not kept there, because its lowering says what its outputs are.
 static llvm::Expected<ArgvFunction> loadOrCompile(Program &program, KernelInterface &interface, const Machine &machine,
                                                   llvm::StringRef key, bool counts) {
   std::string function = halideArgvFunction(interface);
