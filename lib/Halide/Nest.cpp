@@ -85,16 +85,6 @@ static bool isContiguous(ReduceOp op, mlir::Value lane) {
   return !nested && alongReduction && !alongLane;
 }
 
-/// Whether `op` has a condition that no index changes: then all of it is reduced or nothing.
-static bool isGuarded(ReduceOp op) { return op.isConditional() && dependence(yielded(op.getWhere())).empty(); }
-
-/// Empties `domain` where the condition of `op`, as `lowering` gives it, is false.
-static void guard(RDom &domain, ReduceOp op, RegionLowering &&lowering) {
-  RVar outermost = domain[domain.dimensions() - 1];
-  Expr condition = lowering.expression(yielded(op.getWhere()));
-  domain.where(outermost < Halide::select(condition, outermost.extent(), 0));
-}
-
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
@@ -106,7 +96,7 @@ Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<I
   Expr value = lowering.expression(yielded(op.getBody()));
   if (value.type().is_int()) // a narrow element, or one whose range is small; their combination is not
     value = Halide::cast<int64_t>(value);
-  if (!op.isConditional() || isGuarded(op))
+  if (!op.isConditional())
     return value;
   return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));
 }
@@ -179,7 +169,7 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     llvm::SmallVector<Expr> counts;
     for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
       counts.push_back(extent(kernel, size));
-    addSum(func, counts, std::move(stage),
+    addSum(func, counts, std::move(stage), Expr(),
            [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
     return;
   }
@@ -189,8 +179,6 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     ranges.push_back({0, extent(kernel, size)});
   std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
   RDom domain(ranges);
-  if (isGuarded(op))
-    guard(domain, op, StageLowering(*this, inner, self));
   llvm::SmallVector<IndexBinding> at;
   for (int dimension = domain.dimensions() - 1; dimension >= 0; --dimension)
     at.push_back({domain[dimension], {}, false, domain[dimension]});
@@ -233,19 +221,35 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
       region.push_back({0, size});
     return region;
   };
-  RDom vectors(ranges(whole)), tail(ranges(sizes.back() % width));
-  if (isGuarded(op)) {
-    guard(vectors, op, StageLowering(*this, inner, self));
-    guard(tail, op, StageLowering(*this, inner, self));
-  }
-  Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return r * width + lane; }), self);
-  Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
-
   std::vector<Var> partialVars = {lane};
   partialVars.insert(partialVars.end(), stageVars.begin(), stageVars.end());
   std::vector<Expr> partialArguments(partialVars.begin(), partialVars.end());
-  partial(partialVars) = identity(op.getKind(), value.type());
-  partial(partialArguments) = combine(op.getKind(), partial(partialArguments), value);
+  // Of a long sum of floats, whole blocks of vectors are added by themselves; what is left starts their sum.
+  bool isLong = op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType());
+  Expr inBlocks = isLong ? whole / blockSize * blockSize : Expr(0);
+  RDom vectors(ranges(whole - inBlocks)), tail(ranges(sizes.back() % width));
+  auto inVector = [&](Expr vector) { return vector * width + lane; };
+  Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return inVector(inBlocks + r); }), self);
+  Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
+  Func first = isLong ? Func(kernel.uniqueName(func.name() + "_vectors")) : partial;
+  first(partialVars) = identity(op.getKind(), value.type());
+  first(partialArguments) = combine(op.getKind(), first(partialArguments), value);
+  if (isLong) {
+    Stage firstStage;
+    firstStage.kind = Stage::Kind::Lanes;
+    firstStage.func = first;
+    firstStage.vars = partialVars;
+    firstStage.consumer = self;
+    firstStage.lanesOfPartial = true;
+    addStage(firstStage);
+    Stage blocksStage = firstStage;
+    sizes.back() = inBlocks;
+    addSum(partial, sizes, blocksStage, first(partialArguments), [&](llvm::ArrayRef<IndexBinding> at, int block) {
+      llvm::SmallVector<IndexBinding> indices(at);
+      indices.back().expr = inVector(indices.back().expr);
+      return reductionBody(op, inner, indices, block);
+    });
+  }
 
   std::vector<Expr> lanesValues;
   for (int index = 0; index < width; ++index) {

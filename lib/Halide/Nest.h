@@ -36,6 +36,7 @@ struct Stage {
   std::optional<Halide::RVar> loop; ///< Inside this reduction loop of the consumer.
   Halide::Func partial;             ///< Of a Partial stage, and of some of Rows: (lane, vars…) partial results.
   bool scalar = false;              ///< None of its variables runs along vectors.
+  bool lanesOfPartial = false;      ///< Its lanes are the partial results of its consumer.
   bool lanesOfConsumer = false;     ///< Computed for one vector of its consumer at a time: it lies in registers.
 };
 
@@ -79,8 +80,10 @@ private:
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
   void addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// Defines `sum` over the variables of `stage` as the sum of `term` (of index values, in the loops of a stage) over
-  /// all index values below `counts`, accurate however many there are (NestSum.cpp).
-  void addSum(Halide::Func sum, llvm::ArrayRef<Halide::Expr> counts, Stage stage,
+  /// all index values below `counts`, accurate however many there are (NestSum.cpp). With a `start`, which is added,
+  /// the last count is a multiple of `blockSize`.
+  static constexpr int blockSize = 32;
+  void addSum(Halide::Func sum, llvm::ArrayRef<Halide::Expr> counts, Stage stage, Halide::Expr start,
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
   void addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// The body of a reduction at these values of its index variables; the identity where its condition is false.

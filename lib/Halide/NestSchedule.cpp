@@ -28,6 +28,8 @@ LoopLevel Nest::level(const Stage &stage) {
   Stage &consumer = stages[stage.consumer];
   if (stage.loop)
     return LoopLevel(consumer.func, *stage.loop);
+  if (stage.lanesOfPartial && !consumer.vars.empty())
+    return LoopLevel(consumer.func, consumer.vars[0]);
   if (consumer.kind == Stage::Kind::Row)
     return dependsOn(stage, consumer.vars[0]) ? LoopLevel(consumer.func, vectorLoop()) : row;
   return level(consumer);
@@ -39,7 +41,9 @@ static void schedulePartial(Stage &stage) {
     stage.partial.compute_root();
   else
     stage.partial.compute_at(stage.func, stage.vars[0]);
-  stage.partial.vectorize(lane).update().vectorize(lane);
+  stage.partial.vectorize(lane);
+  if (stage.partial.has_update_definition())
+    stage.partial.update().vectorize(lane);
 }
 
 void Nest::scheduleStage(Stage &stage) {
@@ -59,7 +63,7 @@ void Nest::scheduleStage(Stage &stage) {
   case Stage::Kind::Lanes:
     if (!stage.vars.empty() && !stage.scalar) {
       std::vector<Halide::VarOrRVar> order;
-      Var lane("lane$");
+      Var lane("within$");
       if (stage.lanesOfConsumer)
         stage.func.bound_storage(stage.vars[0], width);
       stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);

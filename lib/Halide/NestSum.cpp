@@ -28,10 +28,7 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-/// Terms that are added in order.
-static constexpr int blockSize = 32;
-
-void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage,
+void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage, Expr start,
                   llvm::function_ref<Expr(llvm::ArrayRef<IndexBinding>, int)> term) {
   std::vector<Var> sumVars = stage.vars;
   std::vector<Expr> arguments(sumVars.begin(), sumVars.end());
@@ -66,11 +63,14 @@ void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage,
   stage.kind = Stage::Kind::Lanes;
   partStage.consumer = addStage(std::move(stage));
 
-  // The last block ends with the terms: the condition bounds the loop, and what is read for it alone is clamped.
+  // Without a start the last block ends with the terms: the condition bounds the loop, and what is read for it alone is
+  // clamped.
   RDom within(0, blockSize);
   Expr index = block * blockSize + within.x;
-  within.where(index < last);
-  at.push_back({index, {}, true, within.x});
+  bool isWhole = start.defined();
+  if (!isWhole)
+    within.where(index < last);
+  at.push_back({index, {}, !isWhole, within.x});
   std::vector<Var> partVars = partStage.vars;
   Expr value = term(at, addStage(std::move(partStage)));
   std::vector<Expr> partArguments(partVars.begin(), partVars.end());
@@ -78,7 +78,7 @@ void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage,
   part(partArguments) += value;
 
   Expr zero = constant(value.type(), 0);
-  total(sumVars) = Halide::Tuple(zero, zero);
+  total(sumVars) = Halide::Tuple(isWhole ? start : zero, zero);
   Expr before = total(arguments)[0], lost = total(arguments)[1], added = part(call);
   Expr after = before + added;
   Expr rounded =

@@ -300,7 +300,8 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
         return operand(0) / operand(1);
       })
       .Case([&](arith::RemFOp) { return lowering::remainder(operand(0), operand(1)); })
-      .Case([&](arith::NegFOp) { return -operand(0); })
+      // 0 − x, which Halide's minus is, loses the sign of zero.
+      .Case([&](arith::NegFOp) { return operand(0) * constant(computeType(result), -1.0); })
       .Case([&](arith::MaximumFOp) { return maximum(operand(0), operand(1)); })
       .Case([&](arith::MinimumFOp) { return minimum(operand(0), operand(1)); })
       .Case([&](arith::SelectOp) { return select(operand(0), operand(1), operand(2)); })

@@ -106,8 +106,9 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
   }
   int64_t row_major = 1;
   for (int64_t i = tensor->ndim - 1; i >= 0; --i) {
-    /* An empty input looks as if it had one element: what clamps its subscripts need not think of empty ranges. */
-    int64_t extent = tensor->shape[i] || index >= signature->input_count ? tensor->shape[i] : 1;
+    /* An empty dimension looks as if it had one element: what clamps subscripts need not think of empty ranges. All
+     * that is written to an empty output lands in the one row that it gets. */
+    int64_t extent = tensor->shape[i] ? tensor->shape[i] : 1;
     int64_t last = i == tensor->ndim - 1;
     int64_t stride = last ? 1 : empty ? 0 : direct ? attn_stride(tensor, i) : row_major;
     attn_halide_dimension dimension = {0, (int32_t)extent, (int32_t)stride, 0};

@@ -71,6 +71,15 @@ def test_empty_dimensions(kernel, generator, shape):
         check(kernel, q, k, v, valid)
 
 
+def test_an_empty_output_that_others_read():
+    kernel = attn.compile(
+        "attention f(x: f32[B, H, M, N]) {\n  w[b, h, m, n] = x[b, h, m, n] * 2.0\n  y[b, m, n] = sum[h](w[b, h, m, n])\n  return y, w\n}\n"
+    )
+    y, w = kernel(np.ones((3, 0, 5, 70), "f"))
+    assert w.shape == (3, 0, 5, 70)
+    np.testing.assert_array_equal(y, np.zeros((3, 5, 70)))
+
+
 def test_rows_without_keys_are_zero(kernel, generator):
     out, weight = kernel(draw(generator, 1, 3, 4), draw(generator, 1, 5, 4), draw(generator, 1, 5, 6), np.zeros(1, np.int32))
     assert (out == 0).all() and (weight == 0).all()

@@ -29,8 +29,8 @@ enum class HalideStage { Halide, Loops };
 /// The function it becomes has C linkage and is called through `FUNCTION_argv(void **arguments)`. The arguments are, in
 /// order: one for each parameter (`halide_buffer_t *`, or a pointer to the value of a scalar), one `int32_t *` for each
 /// size of `KernelOp::getSizeNames()`, one `halide_buffer_t *` for each output. Dimension 0 of a buffer is the last of
-/// the tensor (row-major order reversed) and has stride 1; all minima are 0; an extent of 0 of an input is passed as 1
-/// (the sizes say the truth; its data is not read but must not be null), that of an output as 0. No size exceeds 2^30.
+/// the tensor (row-major order reversed) and has stride 1; all minima are 0; an extent of 0 is passed as 1
+/// (the sizes say the truth; the data does not matter, but there must be one row of it). No size exceeds 2^30.
 /// It returns 0 or a Halide error code.
 class HalideKernel {
 public:
