@@ -1,6 +1,7 @@
 //===- MachineCode.cpp - From LLVM IR to objects and assembly -------------===//
 
 #include "MachineCode.h"
+#include "Reciprocals.h"
 
 #include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/IR/InstIterator.h"
@@ -67,6 +68,7 @@ static void allowMultiplyAdd(llvm::Module &module) {
 
 llvm::Expected<std::string> attn::emitMachineCode(llvm::Module &module, MachineCodeKind kind) {
   allowMultiplyAdd(module);
+  joinReciprocalEstimates(module);
   llvm::Expected<std::unique_ptr<llvm::TargetMachine>> machine = targetMachine(module);
   if (!machine)
     return machine.takeError();

@@ -121,9 +121,7 @@ Func KernelLowering::output(unsigned index) {
   Func source = stored(returned.getOutputs()[index]);
   Halide::Type type = storageType(returned.getOutputType(index).getElementType());
   bool repeated = llvm::any_of(outputs, [&](const Func &other) { return other.name() == source.name(); });
-  // What is read here too is stored apart: a tile of it may be read where an output of size 0 has nothing.
-  bool read = !llvm::all_of(returned.getOutputs()[index].getUsers(), llvm::IsaPred<ReturnOp>);
-  if (source.type() == type && !repeated && !read)
+  if (source.type() == type && !repeated)
     return source;
   Func rounded(uniqueName(returned.getOutputName(index).str() + "_output"));
   std::vector<Halide::Var> vars = source.args();

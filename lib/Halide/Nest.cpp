@@ -13,30 +13,6 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Expr combine(ReduceKind kind, Expr a, Expr b) {
-  bool isFloat = a.type().is_float();
-  switch (kind) {
-  case ReduceKind::Sum:
-    return a + b;
-  case ReduceKind::Max:
-    return isFloat ? maximum(a, b) : Halide::max(a, b);
-  case ReduceKind::Min:
-    return isFloat ? minimum(a, b) : Halide::min(a, b);
-  case ReduceKind::Softmax:
-  case ReduceKind::LogSumExp:
-    break;
-  }
-  llvm_unreachable("not a plain reduction");
-}
-
-Expr identity(ReduceKind kind, Halide::Type type) {
-  if (kind == ReduceKind::Sum)
-    return constant(type, 0);
-  if (type.is_float())
-    return kind == ReduceKind::Max ? -infinity(type) : infinity(type);
-  return kind == ReduceKind::Max ? type.min() : type.max();
-}
-
 Nest::Nest(KernelLowering &kernel, llvm::StringRef base, llvm::ArrayRef<std::string> indices)
     : func(kernel.uniqueName(base)), kernel(kernel), name(base) {
   for (const std::string &index : llvm::reverse(indices))
@@ -88,17 +64,13 @@ static bool isContiguous(ReduceOp op, mlir::Value lane) {
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
-  for (mlir::Region &region : op->getRegions())
-    if (!region.empty())
-      for (auto [argument, binding] : llvm::zip_equal(region.getArguments(), at))
-        environment.indices[argument] = binding;
+  bindReduction(op, environment, at);
   StageLowering lowering(*this, environment, consumer);
-  Expr value = lowering.expression(yielded(op.getBody()));
-  if (value.type().is_int()) // a narrow element, or one whose range is small; their combination is not
-    value = Halide::cast<int64_t>(value);
-  if (!op.isConditional())
-    return value;
-  return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));
+  Expr term = reductionTerm(op, lowering);
+  for (const IndexBinding &binding : at)
+    if (binding.loop)
+      return atEachStep(op.getKind(), term, *binding.loop);
+  return term;
 }
 
 Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
@@ -186,13 +158,6 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
   std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
   func(stageVars) = identity(op.getKind(), value.type());
   func(arguments) = combine(op.getKind(), func(arguments), value);
-}
-
-Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
-  for (size_t width = values.size() / 2; width > 0; width /= 2)
-    for (size_t index = 0; index < width; ++index)
-      values[index] = combine(kind, values[index], values[index + width]);
-  return values[0];
 }
 
 void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {

@@ -16,6 +16,7 @@
 #define ATTN_LIB_HALIDE_NEST_H
 
 #include "KernelLowering.h"
+#include "Reduction.h"
 
 #include <optional>
 
@@ -125,12 +126,6 @@ private:
   Nest &nest;
   int consumer;
 };
-
-/// How a reduction of this kind combines two values, and what it starts from.
-Halide::Expr combine(ReduceKind kind, Halide::Expr a, Halide::Expr b);
-Halide::Expr identity(ReduceKind kind, Halide::Type type);
-/// combine of a power of two of values, pairwise, so that its depth is logarithmic.
-Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
 
 /// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
 ReadOp proportionalTo(mlir::Value value);

@@ -322,6 +322,14 @@ Expr Tile::addPack(mlir::Value value, const Environment &environment) {
 /// Whether `op` has a condition that no index changes: then all of it is summed or nothing.
 static bool isGuarded(ReduceOp op) { return op.isConditional() && dependence(yielded(op.getWhere())).empty(); }
 
+/// The first `count` variables of `domain` as the indices of a reduction, whose last one runs fastest.
+static llvm::SmallVector<IndexBinding> loopBindings(const RDom &domain, unsigned count) {
+  llvm::SmallVector<IndexBinding> result;
+  while (count-- > 0)
+    result.push_back({domain[count], {}, false, domain[count]});
+  return result;
+}
+
 Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
@@ -346,19 +354,9 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
       binding = keyBinding(keyOf(product.domain));
       binding.vars = {k, chunk};
     }
-  for (mlir::Region &region : reduce->getRegions())
-    if (!region.empty())
-      for (auto [position, argument] : llvm::enumerate(region.getArguments())) {
-        Halide::RVar variable = product.domain[sizes.size() - 1 - position];
-        inner.indices[argument] = {variable, {}, false, variable};
-      }
+  bindReduction(reduce, inner, loopBindings(product.domain, sizes.size()));
   ProductRegion lowering(*this, inner);
-  Expr value = lowering.expression(yielded(reduce.getBody()));
-  if (value.type().is_int())
-    value = cast<int64_t>(value);
-  Expr start = identity(reduce.getKind(), value.type());
-  if (reduce.isConditional() && !isGuarded(reduce))
-    value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
+  Expr value = reductionTerm(reduce, lowering, !isGuarded(reduce)), start = identity(reduce.getKind(), value.type());
   Func &result = product.func;
   result(tileVars({q, k, chunk})) = Halide::undef(value.type());
   result(at(q, keyOf(product.start))) = start;
@@ -381,19 +379,10 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
     ranges.push_back({0, extent(kernel, size)});
   RDom domain(ranges);
-  for (mlir::Region &region : reduce->getRegions())
-    if (!region.empty())
-      for (auto [position, argument] : llvm::enumerate(region.getArguments())) {
-        Halide::RVar variable = domain[domain.dimensions() - 1 - position];
-        inner.indices[argument] = {variable, {}, false, variable};
-      }
+  bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
   PlainRegion lowering(kernel, inner);
-  Expr value = lowering.expression(yielded(reduce.getBody()));
-  if (value.type().is_int())
-    value = cast<int64_t>(value);
+  Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Expr start = identity(reduce.getKind(), value.type());
-  if (reduce.isConditional())
-    value = select(lowering.expression(yielded(reduce.getWhere())), value, start);
   Func result(kernel.uniqueName(func.name() + "_row"));
   std::vector<Var> resultVars = tileVars({q});
   std::vector<Expr> element(resultVars.begin(), resultVars.end());

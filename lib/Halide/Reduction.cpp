@@ -1,0 +1,63 @@
+//===- Reduction.cpp - What the plans share of reductions ------------------===//
+
+#include "Reduction.h"
+#include "Mathematics.h"
+
+using Halide::Expr;
+
+namespace attn::lowering {
+
+Expr combine(ReduceKind kind, Expr a, Expr b) {
+  bool isFloat = a.type().is_float();
+  switch (kind) {
+  case ReduceKind::Sum:
+    return a + b;
+  case ReduceKind::Max:
+    return isFloat ? maximum(a, b) : Halide::max(a, b);
+  case ReduceKind::Min:
+    return isFloat ? minimum(a, b) : Halide::min(a, b);
+  case ReduceKind::Softmax:
+  case ReduceKind::LogSumExp:
+    break;
+  }
+  llvm_unreachable("not a plain reduction");
+}
+
+Expr identity(ReduceKind kind, Halide::Type type) {
+  if (kind == ReduceKind::Sum)
+    return constant(type, 0);
+  if (type.is_float())
+    return kind == ReduceKind::Max ? -infinity(type) : infinity(type);
+  return kind == ReduceKind::Max ? type.min() : type.max();
+}
+
+Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
+  for (size_t width = values.size() / 2; width > 0; width /= 2)
+    for (size_t index = 0; index < width; ++index)
+      values[index] = combine(kind, values[index], values[index + width]);
+  return values[0];
+}
+
+void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at) {
+  for (mlir::Region &region : op->getRegions())
+    if (!region.empty())
+      for (auto [argument, binding] : llvm::zip_equal(region.getArguments(), at))
+        environment.indices[argument] = binding;
+}
+
+Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondition) {
+  Expr value = lowering.expression(yielded(op.getBody()));
+  if (value.type().is_int()) // a narrow element, or one whose range is small; their combination is not
+    value = Halide::cast<int64_t>(value);
+  if (!op.isConditional() || !withCondition)
+    return value;
+  return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));
+}
+
+Expr atEachStep(ReduceKind kind, Expr term, const Halide::RVar &loop) {
+  if (Halide::Internal::expr_uses_var(term, loop.name()))
+    return term;
+  return Halide::select(loop >= 0, term, identity(kind, term.type()));
+}
+
+} // namespace attn::lowering

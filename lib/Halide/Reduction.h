@@ -1,0 +1,28 @@
+//===- Reduction.h - What the plans share of reductions ---------*- C++ -*-===//
+
+#ifndef ATTN_LIB_HALIDE_REDUCTION_H
+#define ATTN_LIB_HALIDE_REDUCTION_H
+
+#include "Region.h"
+
+namespace attn::lowering {
+
+/// How a reduction of this kind combines two values, and what it starts from.
+Halide::Expr combine(ReduceKind kind, Halide::Expr a, Halide::Expr b);
+Halide::Expr identity(ReduceKind kind, Halide::Type type);
+/// combine of values[0], …, pairwise, so that the sum's depth is logarithmic. Their number is a power of two.
+Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
+
+/// Binds the indices of `op`, in the body and in the condition.
+void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at);
+
+/// The value that `op` combines at the indices that `lowering` was given; the identity where its condition is false.
+/// Integers are 64 bits wide. Its conditions may be left to whoever calls it.
+Halide::Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondition = true);
+
+/// `term`, at every step of `loop`. Halide runs an update in those loops alone that stand in it: Σ_d 1 would be 1.
+Halide::Expr atEachStep(ReduceKind kind, Halide::Expr term, const Halide::RVar &loop);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_REDUCTION_H

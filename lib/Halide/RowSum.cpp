@@ -1,0 +1,147 @@
+//===- RowSum.cpp - Weighted sums, row by row ------------------------------===//
+
+#include "Mathematics.h"
+#include "Nest.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::Var;
+
+namespace attn::lowering {
+
+static void collectReads(mlir::Value value, llvm::SetVector<ReadOp> &reads) {
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op)
+    return;
+  if (auto read = mlir::dyn_cast<ReadOp>(op))
+    if (read.getTensor().getDefiningOp<SoftmaxOp>())
+      reads.insert(read);
+  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
+    return;
+  for (mlir::Value operand : op->getOperands())
+    collectReads(operand, reads);
+}
+
+llvm::SetVector<ReadOp> softmaxReads(mlir::Value value) {
+  llvm::SetVector<ReadOp> reads;
+  collectReads(value, reads);
+  return reads;
+}
+
+/// Whether `value` is `read` times something that does not involve it.
+static bool isProportional(mlir::Value value, ReadOp read) {
+  using namespace mlir::arith;
+  if (value == read.getResult())
+    return true;
+  mlir::Operation *op = value.getDefiningOp();
+  auto involves = [&](mlir::Value operand) { return softmaxReads(operand).contains(read); };
+  if (auto product = mlir::dyn_cast_or_null<MulFOp>(op)) {
+    mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
+    return (isProportional(lhs, read) && !involves(rhs)) || (isProportional(rhs, read) && !involves(lhs));
+  }
+  if (auto quotient = mlir::dyn_cast_or_null<DivFOp>(op))
+    return isProportional(quotient.getLhs(), read) && !involves(quotient.getRhs());
+  if (mlir::isa_and_nonnull<NegFOp, DropoutOp>(op))
+    return isProportional(op->getOperand(0), read);
+  return false;
+}
+
+ReadOp proportionalTo(mlir::Value value) {
+  llvm::SetVector<ReadOp> reads = softmaxReads(value);
+  if (reads.size() != 1 || !isProportional(value, reads.front()))
+    return {};
+  ReadOp read = reads.front();
+  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  return read.getTensor() == softmax.getWeight() ? read : ReadOp();
+}
+
+void Nest::defineWeightedSum(WeightedSumOp op) {
+  mlir::Region &body = op.getBody();
+  size_t rank = vars.size();
+  mlir::Value weightFactor = yielded(body, 0), valueFactor = yielded(body, 1);
+  SizeAttr keySize = op.getKeySize();
+  Var key(kernel.uniqueName("key$"));
+  auto bindIndices = [&](mlir::Region &region, Environment &environment, IndexBinding keyBinding) {
+    for (size_t index = 0; index < rank; ++index)
+      environment.bind(region.getArgument(index), vars[rank - 1 - index]);
+    environment.indices[region.getArguments().back()] = keyBinding;
+  };
+
+  // The weights of one row, not yet divided by their sum where they are proportional to one softmax.
+  Environment environment;
+  bindIndices(body, environment, {key, {key}, false, {}});
+  Stage stage;
+  stage.kind = Stage::Kind::Row;
+  stage.func = Func(kernel.uniqueName(name + "_weights"));
+  IndexSet weightIndices = dependence(weightFactor);
+  weightIndices.insert(body.getArguments().back());
+  std::vector<Var> found;
+  for (mlir::Value index : weightIndices)
+    found.push_back(environment.indices[index].vars[0]);
+  stage.vars = {key};
+  for (const Var &var : ordered(found, -1))
+    if (!var.same_as(key))
+      stage.vars.push_back(var);
+  Func weights = stage.func;
+  std::vector<Var> weightVars = stage.vars;
+  int self = addStage(stage);
+
+  // Dividing after the sum needs one softmax for all of its terms, so it may not be a softmax of each key.
+  ReadOp single = proportionalTo(weightFactor);
+  if (single && llvm::any_of(single.getSubscripts().drop_back(), [&](mlir::Value subscript) {
+        return dependence(subscript).contains(body.getArguments().back());
+      }))
+    single = nullptr;
+  RowSoftmax softmax;
+  StageLowering lowering(*this, environment, self);
+  for (ReadOp read : softmaxReads(weightFactor)) {
+    auto producer = read.getTensor().getDefiningOp<SoftmaxOp>();
+    bool isWeight = read.getTensor() == producer.getWeight();
+    llvm::SmallVector<IndexBinding> rows;
+    for (mlir::Value subscript : isWeight ? read.getSubscripts().drop_back() : read.getSubscripts()) {
+      IndexBinding binding{Halide::cast<int32_t>(lowering.expression(subscript)), {}, true, {}};
+      for (mlir::Value index : dependence(subscript))
+        binding.vars.push_back(environment.indices[index].vars[0]);
+      rows.push_back(binding);
+    }
+    softmax = addSoftmax(producer, rows);
+    if (!isWeight) {
+      environment.replace(read.getResult(), softmax.logSumExp());
+      continue;
+    }
+    Expr at = Halide::clamp(Halide::cast<int32_t>(lowering.expression(read.getSubscripts().back())), 0,
+                            lastIndex(kernel, producer.getScore().getType().getShape().back()));
+    environment.replace(read.getResult(), read == single ? softmax.exponential({at}) : softmax.weight({at}));
+  }
+  weights(weightVars) = lowering.expression(weightFactor);
+
+  // Σ over keys, lanes along the value index.
+  Stage sumStage;
+  sumStage.vars = vars;
+  Func sum(kernel.uniqueName(name + "_sum"));
+  addSum(sum, extent(kernel, keySize), sumStage, Expr(), [&](llvm::ArrayRef<IndexBinding> at, int sumSelf) {
+    const IndexBinding &keyLoop = at.front();
+    Environment inside;
+    bindIndices(body, inside, keyLoop);
+    std::vector<Expr> weightAt = {Halide::clamp(keyLoop.expr, 0, lastIndex(kernel, keySize))};
+    weightAt.insert(weightAt.end(), weightVars.begin() + 1, weightVars.end());
+    Expr term = weights(weightAt) * StageLowering(*this, inside, sumSelf).expression(valueFactor);
+    if (op.getWhere().empty())
+      return term;
+    bindIndices(op.getWhere(), inside, keyLoop);
+    Expr condition = StageLowering(*this, inside, sumSelf).expression(yielded(op.getWhere()));
+    return Halide::select(condition, term, constant(term.type(), 0));
+  });
+
+  std::vector<Expr> arguments(vars.begin(), vars.end());
+  Expr result = sum(arguments);
+  if (single) {
+    Expr total = softmax.sum(softmax.rows);
+    result = Halide::select(total == 0.0f, constant(result.type(), 0), result / total);
+  }
+  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
+}
+
+} // namespace attn::lowering
