@@ -73,12 +73,22 @@ static void makeWeak(llvm::Module &module) {
       value.setLinkage(llvm::GlobalValue::WeakAnyLinkage);
 }
 
+static llvm::StringRef runtimeFor(const llvm::Triple &triple) {
+  return triple.isOSLinux() ? runtimeBitcode(llvm::Triple::getArchTypeName(triple.getArch())) : "";
+}
+
+static llvm::Error checkTarget(const llvm::Triple &triple) {
+  if (!runtimeFor(triple).empty())
+    return llvm::Error::success();
+  return llvm::createStringError("there is no runtime for the target " + triple.str() +
+                                 ": objects can be written for 64-bit x86 and ARM Linux");
+}
+
 static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Module &like) {
   const llvm::Triple &triple = like.getTargetTriple();
-  llvm::StringRef bitcode = runtimeBitcode(llvm::Triple::getArchTypeName(triple.getArch()));
-  if (bitcode.empty() || !triple.isOSLinux())
-    return llvm::createStringError("there is no runtime for the target " + triple.str() +
-                                   ": objects can be written for 64-bit x86 and ARM Linux");
+  if (llvm::Error error = checkTarget(triple))
+    return error;
+  llvm::StringRef bitcode = runtimeFor(triple);
   llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, like.getContext());
   if (module) {
     (*module)->setTargetTriple(triple);
@@ -91,8 +101,10 @@ static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Mod
 llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, const KernelInterface &interface,
                                llvm::StringRef targets) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  if (module && module->getNamedValue(interface.name))
-    return llvm::createStringError("two kernels are named '" + interface.name + "'");
+  // The runtime comes first, so that no kernel takes the name of one of its functions.
+  if (implementation->runtime && !module)
+    if (llvm::Error error = startWithRuntime())
+      return error;
   std::vector<KernelVariant> functions;
   for (auto [index, variant] : llvm::enumerate(variants)) {
     std::string function = halideFunction(interface) + "_" + std::to_string(index), argv = function + "_argv";
@@ -104,6 +116,8 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, const Kern
       return read.takeError();
     if (!(*read)->getFunction(argv))
       return llvm::createStringError("Halide wrote no function " + argv);
+    if (llvm::Error error = checkTarget((*read)->getTargetTriple()))
+      return error;
     hideStrongSymbols(**read, argv);
     if (!module)
       module = std::move(*read);
@@ -118,27 +132,21 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, const Kern
   return addWrapper(*module, interface, *addDispatch(*module, halideArgvFunction(interface), functions, message));
 }
 
-llvm::Error ObjectBuilder::addRuntime() {
-  llvm::Module &module = *implementation->module;
-  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(module);
-  if (!own)
-    return own.takeError();
-  if (!implementation->runtime)
-    return llvm::Error::success();
+llvm::Error ObjectBuilder::startWithRuntime() {
   llvm::Expected<std::string> bitcode = halideRuntimeBitcode(implementation->target);
   if (!bitcode)
     return bitcode.takeError();
   llvm::Expected<std::unique_ptr<llvm::Module>> halide = readHalideBitcode(*bitcode, implementation->context);
   if (!halide)
     return halide.takeError();
-  replaceDefinitions(**halide, **own);
-  if (llvm::Error error = link(module, std::move(*halide)))
-    return error;
-  return link(module, std::move(*own));
+  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(**halide);
+  if (!own)
+    return own.takeError();
+  implementation->module = std::move(*halide);
+  replaceDefinitions(*implementation->module, **own);
+  return link(*implementation->module, std::move(*own));
 }
 
 llvm::Expected<std::string> ObjectBuilder::finish() {
-  if (llvm::Error error = addRuntime())
-    return error;
   return emitMachineCode(*implementation->module, MachineCodeKind::Object);
 }

@@ -27,7 +27,7 @@ public:
   llvm::Expected<std::string> finish();
 
 private:
-  llvm::Error addRuntime();
+  llvm::Error startWithRuntime();
 
   struct Implementation;
   std::unique_ptr<Implementation> implementation;

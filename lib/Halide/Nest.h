@@ -1,7 +1,7 @@
 //===- Nest.h - The loop nest of one stored tensor --------------*- C++ -*-===//
 //
 // A stored tensor is a Func; every reduction in its formula is a Func of its own, computed
-// inside the tensor's loops. Nest.cpp and RowSoftmax.cpp say what is computed,
+// inside the tensor's loops. Nest.cpp, NestSum.cpp, RowSoftmax.cpp and RowSum.cpp say what is computed,
 // NestSchedule.cpp how:
 //
 //   for rows of the tensor, in parallel:

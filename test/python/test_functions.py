@@ -152,17 +152,17 @@ def test_a_score_that_is_a_constant_on_whole_chunks():
 @pytest.mark.parametrize("d", [0, 1, 3, 100])
 def test_what_is_reduced_need_not_depend_on_the_index(d):
     kernel = attn.compile("""
-        attention counted(x: f32[M, D], v: f32[N, E], flag: i32) {
-          count[m]     = sum[d: D](1.0) + 0 * x[m, 0]
+        attention counted(x: f32[M, D], y: f32[M], v: f32[N, E], flag: i32) {
+          count[m]     = sum[d: D](1.0) + 0 * y[m]
           integers[m]  = sum[d: D](2) + 0 * flag
           least[m]     = min[d: D](flag) + 0 * sum[d](x[m, d])
           chosen[m]    = sum[d](x[m, d] where flag > 0)
-          weight[m, n] = softmax[n](sum[d: D](v[n, 0]) + sum[d: D](x[m, 0]))
+          weight[m, n] = softmax[n](sum[d: D](v[n, 0]) + sum[d: D](y[m]))
           out[m, e]    = sum[n](weight[m, n] * v[n, e])
           return count, integers, least, chosen, out
         }""")
     generator = np.random.default_rng(d)
-    x, v = generator.standard_normal((3, d), np.float32), generator.standard_normal((7, 2), np.float32)
+    x, y, v = (generator.standard_normal(shape, np.float32) for shape in ((3, d), 3, (7, 2)))
     for flag in (0, 1):
-        for found, expected in zip(kernel(x, v, flag), kernel.reference(x, v, flag), strict=True):
+        for found, expected in zip(kernel(x, y, v, flag), kernel.reference(x, y, v, flag), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

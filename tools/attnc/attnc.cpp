@@ -22,9 +22,8 @@ static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::Req
 static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"), cl::value_desc("NAME"),
                                    cl::cat(category));
 static cl::opt<std::string> target("target",
-                                   cl::desc("Compile for this machine: host, or a Halide target such as arm-64-linux; "
-                                            "or for several, the best first, of which the object takes the first that "
-                                            "it can run on"),
+                                   cl::desc("Compile for this machine: host, or Halide targets such as arm-64-linux, "
+                                            "of which a call takes the first that the processor can run"),
                                    cl::value_desc("TARGET,..."), cl::init("host"), cl::cat(category));
 static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
                                  cl::cat(category));
