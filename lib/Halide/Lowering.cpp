@@ -74,7 +74,20 @@ Expr KernelLowering::element(mlir::Value tensor, const std::vector<Expr> &subscr
 Expr KernelLowering::lastIndex(mlir::Value tensor, unsigned dimension, SizeAttr size) {
   if (auto buffer = buffers.find(tensor); buffer != buffers.end())
     return buffer->second.dim(buffer->second.dimensions() - 1 - dimension).extent() - 1;
+  if (isOutput(tensor)) {
+    Func func = stored(tensor);
+    return func.output_buffer().dim(func.dimensions() - 1 - dimension).extent() - 1;
+  }
   return lowering::lastIndex(*this, size);
+}
+
+bool KernelLowering::isOutput(mlir::Value tensor) {
+  ReturnOp returned = kernel.getReturn();
+  for (auto [index, output] : llvm::enumerate(returned.getOutputs()))
+    if (output == tensor && storageType(returned.getOutputType(index).getElementType()) ==
+                                storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType()))
+      return true;
+  return false;
 }
 
 Func KernelLowering::stored(mlir::Value tensor) {
@@ -121,7 +134,7 @@ Func KernelLowering::output(unsigned index) {
   Func source = stored(returned.getOutputs()[index]);
   Halide::Type type = storageType(returned.getOutputType(index).getElementType());
   bool repeated = llvm::any_of(outputs, [&](const Func &other) { return other.name() == source.name(); });
-  if (source.type() == type && !repeated)
+  if (isOutput(returned.getOutputs()[index]) && !repeated)
     return source;
   Func rounded(uniqueName(returned.getOutputName(index).str() + "_output"));
   std::vector<Halide::Var> vars = source.args();

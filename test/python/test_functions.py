@@ -166,3 +166,18 @@ def test_what_is_reduced_need_not_depend_on_the_index(d):
     for flag in (0, 1):
         for found, expected in zip(kernel(x, y, v, flag), kernel.reference(x, y, v, flag), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_an_output_that_is_read_in_the_kernel_may_be_empty(n):
+    kernel = attn.compile("""
+        attention returned(q: f64[M, D], k: f64[N, D], v: f64[N, E]) {
+          part[m, n] = sum[d](q[m, d] * k[n, d])
+          out[m, e]  = sum[n](relu(part[m, n]) * v[n, e])
+          return part, out
+        }""")
+    generator = np.random.default_rng(n)
+    q, k, v = (generator.standard_normal(shape) for shape in ((63, 2), (n, 2), (n, 4)))
+    part, out = kernel(q, k, v)
+    np.testing.assert_allclose(part, q @ k.T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(out, np.maximum(q @ k.T, 0) @ v, rtol=1e-12, atol=1e-12)
