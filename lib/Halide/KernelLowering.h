@@ -22,8 +22,8 @@ public:
   /// One element of a tensor: a parameter, or a stored tensor. Subscripts are in the tensor's order.
   Halide::Expr element(mlir::Value tensor, const std::vector<Halide::Expr> &subscripts);
   /// The last index of a dimension of `tensor`, whose size is `size`; 0 where it is empty. The buffer of a parameter or
-  /// output says so itself (it is given extent 1 then), which Halide's bounds checks can follow where a condition on the
-  /// size is near.
+  /// output says so itself (it is given extent 1 then), which Halide's bounds checks can follow where a condition on
+  /// the size is near.
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension, SizeAttr size);
   /// The size with this name.
   Halide::Expr size(mlir::StringAttr name);
@@ -42,6 +42,8 @@ private:
   bool isOutput(mlir::Value tensor);
   /// The Func that stores `tensor`, built when it is first asked for.
   Halide::Func stored(mlir::Value tensor);
+  /// A weighted sum that is computed together with its softmax.
+  Halide::Func fusedSum(WeightedSumOp sum);
   /// `func` rounded to the type output `index` is stored in.
   Halide::Func output(unsigned index);
 

@@ -3,6 +3,7 @@
 #include "Implementation.h"
 #include "Mathematics.h"
 #include "Nest.h"
+#include "Split.h"
 #include "Tile.h"
 
 using Halide::Expr;
@@ -106,16 +107,8 @@ Func KernelLowering::stored(mlir::Value tensor) {
                      : tensor == softmax.getWeight() ? softmax.getName().str()
                                                      : softmax.getLogsumexpName().str();
   auto sum = mlir::dyn_cast<WeightedSumOp>(result.getOwner());
-  if (sum && Tile::applies(sum)) {
-    Tile tile(*this, sum);
-    tile.define();
-    tile.schedule();
-    if (plan.countChunks) {
-      chunkCounts.push_back(tile.chunkCounts());
-      countedSums.push_back(name);
-    }
-    return funcs[tensor] = tile.result();
-  }
+  if (sum && isFusible(sum) && (isTileable(sum) || !plan.countChunks))
+    return funcs[tensor] = fusedSum(sum);
   Nest nest(*this, name.empty() ? "softmax" : name, indices);
   if (sum)
     nest.defineWeightedSum(sum);
@@ -127,6 +120,42 @@ Func KernelLowering::stored(mlir::Value tensor) {
     nest.defineLogSumExp(softmax);
   nest.schedule();
   return funcs[tensor] = nest.func;
+}
+
+/// Many queries are computed in tiles, few are split over the keys: which, is known at run time at the latest.
+Func KernelLowering::fusedSum(WeightedSumOp sum) {
+  Expr few = Halide::Internal::const_true();
+  if (isTileable(sum))
+    few = extent(*this, sum.getResult().getType().getShape()[sum.getQuery()]) <= plan.split.queries;
+  few = Halide::Internal::simplify(plan.countChunks ? Halide::Internal::const_false() : few);
+  std::optional<Split> split;
+  if (!Halide::Internal::is_const_zero(few)) {
+    split.emplace(*this, sum);
+    split->define();
+  }
+  if (Halide::Internal::is_const_one(few)) {
+    Func func(uniqueName(sum.getName()));
+    func(split->vars) = split->result();
+    split->schedule(func);
+    split->scheduleRows(func.compute_root());
+    return func;
+  }
+  Tile tile(*this, sum);
+  if (split)
+    tile.define(few, split->result());
+  else
+    tile.define();
+  Func func = tile.result();
+  if (split) {
+    split->scheduleRows(func.specialize(few));
+    split->schedule(func);
+  }
+  tile.schedule();
+  if (plan.countChunks) {
+    chunkCounts.push_back(tile.chunkCounts());
+    countedSums.push_back(sum.getName().str());
+  }
+  return func;
 }
 
 Func KernelLowering::output(unsigned index) {

@@ -46,21 +46,6 @@ std::vector<Var> Nest::ordered(const std::vector<Var> &found, int consumer) {
 // Reductions
 //===----------------------------------------------------------------------===//
 
-/// Whether lanes should run along the last reduction index: some read is contiguous in it, and none along `lane`.
-static bool isContiguous(ReduceOp op, mlir::Value lane) {
-  bool nested = false, alongReduction = false, alongLane = false;
-  mlir::Value reduction = op.getBody().getArguments().back();
-  op.getBody().walk([&](mlir::Operation *inner) {
-    nested |= mlir::isa<ReduceOp>(inner);
-    auto read = mlir::dyn_cast<ReadOp>(inner);
-    if (!read || read.getSubscripts().empty())
-      return;
-    alongReduction |= read.getSubscripts().back() == reduction;
-    alongLane |= lane && read.getSubscripts().back() == lane;
-  });
-  return !nested && alongReduction && !alongLane;
-}
-
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;

@@ -17,6 +17,7 @@
 
 #include "KernelLowering.h"
 #include "Reduction.h"
+#include "attn/Analysis/Fusion.h"
 
 #include <optional>
 
@@ -126,11 +127,6 @@ private:
   Nest &nest;
   int consumer;
 };
-
-/// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
-ReadOp proportionalTo(mlir::Value value);
-/// All reads of softmax results that `value` is made of.
-llvm::SetVector<ReadOp> softmaxReads(mlir::Value value);
 
 } // namespace attn::lowering
 

@@ -38,6 +38,20 @@ Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
   return values[0];
 }
 
+bool isContiguous(ReduceOp op, mlir::Value lane) {
+  bool nested = false, alongReduction = false, alongLane = false;
+  mlir::Value reduction = op.getBody().getArguments().back();
+  op.getBody().walk([&](mlir::Operation *inner) {
+    nested |= mlir::isa<ReduceOp>(inner);
+    auto read = mlir::dyn_cast<ReadOp>(inner);
+    if (!read || read.getSubscripts().empty())
+      return;
+    alongReduction |= read.getSubscripts().back() == reduction;
+    alongLane |= lane && read.getSubscripts().back() == lane;
+  });
+  return !nested && alongReduction && !alongLane;
+}
+
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at) {
   for (mlir::Region &region : op->getRegions())
     if (!region.empty())

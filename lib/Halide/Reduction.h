@@ -13,6 +13,9 @@ Halide::Expr identity(ReduceKind kind, Halide::Type type);
 /// combine of values[0], …, pairwise, so that the sum's depth is logarithmic. Their number is a power of two.
 Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
 
+/// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`.
+bool isContiguous(ReduceOp op, mlir::Value lane);
+
 /// Binds the indices of `op`, in the body and in the condition.
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at);
 

@@ -3,59 +3,11 @@
 #include "Mathematics.h"
 #include "Nest.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using Halide::Expr;
 using Halide::Func;
 using Halide::Var;
 
 namespace attn::lowering {
-
-static void collectReads(mlir::Value value, llvm::SetVector<ReadOp> &reads) {
-  mlir::Operation *op = value.getDefiningOp();
-  if (!op)
-    return;
-  if (auto read = mlir::dyn_cast<ReadOp>(op))
-    if (read.getTensor().getDefiningOp<SoftmaxOp>())
-      reads.insert(read);
-  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
-    return;
-  for (mlir::Value operand : op->getOperands())
-    collectReads(operand, reads);
-}
-
-llvm::SetVector<ReadOp> softmaxReads(mlir::Value value) {
-  llvm::SetVector<ReadOp> reads;
-  collectReads(value, reads);
-  return reads;
-}
-
-/// Whether `value` is `read` times something that does not involve it.
-static bool isProportional(mlir::Value value, ReadOp read) {
-  using namespace mlir::arith;
-  if (value == read.getResult())
-    return true;
-  mlir::Operation *op = value.getDefiningOp();
-  auto involves = [&](mlir::Value operand) { return softmaxReads(operand).contains(read); };
-  if (auto product = mlir::dyn_cast_or_null<MulFOp>(op)) {
-    mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
-    return (isProportional(lhs, read) && !involves(rhs)) || (isProportional(rhs, read) && !involves(lhs));
-  }
-  if (auto quotient = mlir::dyn_cast_or_null<DivFOp>(op))
-    return isProportional(quotient.getLhs(), read) && !involves(quotient.getRhs());
-  if (mlir::isa_and_nonnull<NegFOp, DropoutOp>(op))
-    return isProportional(op->getOperand(0), read);
-  return false;
-}
-
-ReadOp proportionalTo(mlir::Value value) {
-  llvm::SetVector<ReadOp> reads = softmaxReads(value);
-  if (reads.size() != 1 || !isProportional(value, reads.front()))
-    return {};
-  ReadOp read = reads.front();
-  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
-  return read.getTensor() == softmax.getWeight() ? read : ReadOp();
-}
 
 void Nest::defineWeightedSum(WeightedSumOp op) {
   mlir::Region &body = op.getBody();

@@ -1,6 +1,7 @@
 //===- Tile.cpp - The tiled plan: what is computed -------------------------===//
 
 #include "Tile.h"
+#include "KeyBounds.h"
 #include "Mathematics.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -14,53 +15,6 @@ using Halide::select;
 using Halide::Var;
 
 namespace attn::lowering {
-
-//===----------------------------------------------------------------------===//
-// Where the plan applies
-//===----------------------------------------------------------------------===//
-
-/// Whether the reductions in `region` are plain ones, not nested.
-static bool hasPlainReductions(mlir::Region &region) {
-  bool plain = true;
-  region.walk([&](ReduceOp reduce) {
-    plain &= !reduce->getParentOfType<ReduceOp>() && reduce.getKind() != ReduceKind::Softmax &&
-             reduce.getKind() != ReduceKind::LogSumExp;
-  });
-  return plain;
-}
-
-/// Whether `value` is made with a reduction.
-static bool hasReduction(mlir::Value value) {
-  mlir::Operation *inner = value.getDefiningOp();
-  if (!inner || mlir::isa<DefinitionOpInterface, SoftmaxOp>(inner))
-    return false;
-  return mlir::isa<ReduceOp>(inner) || llvm::any_of(inner->getOperands(), hasReduction);
-}
-
-bool Tile::applies(WeightedSumOp op) {
-  mlir::Region &body = op.getBody();
-  if (static_cast<int64_t>(op.getQuery()) < 0 || !hasPlainReductions(body) ||
-      (!op.getWhere().empty() && !op.getWhere().getOps<ReduceOp>().empty()))
-    return false;
-  if (dependence(yielded(body, 1)).contains(body.getArgument(op.getQuery())) || hasReduction(yielded(body, 1)) ||
-      dependence(yielded(body, 0)).contains(body.getArgument(op.getIndices().size() - 1)))
-    return false;
-  if (softmaxReads(yielded(body, 0)).empty())
-    return softmaxReads(yielded(body, 1)).empty();
-  ReadOp read = proportionalTo(yielded(body, 0));
-  if (!read || !softmaxReads(yielded(body, 1)).empty())
-    return false;
-  // The weight is read at index variables, each once, the key last.
-  for (mlir::Value subscript : read.getSubscripts())
-    if (!mlir::isa<mlir::BlockArgument>(subscript))
-      return false;
-  if (read.getSubscripts().back() != body.getArguments().back() ||
-      !llvm::is_contained(read.getSubscripts(), body.getArgument(op.getQuery())))
-    return false;
-  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
-  return hasPlainReductions(definition(softmax.getScore())) &&
-         (!softmax.getMask() || definition(softmax.getMask()).getOps<ReduceOp>().empty());
-}
 
 //===----------------------------------------------------------------------===//
 // Variables
@@ -132,36 +86,6 @@ void Tile::bindScore(SoftmaxOp producer, Environment &environment) {
 // Key ranges
 //===----------------------------------------------------------------------===//
 
-/// A bound as a number of keys, in 64 bits: loaded data may be anything.
-static Expr evaluate(const KeyBound &bound, RegionLowering &lowering, Expr unbounded) {
-  switch (bound.kind) {
-  case KeyBound::Kind::Linear: {
-    Expr value = cast<int64_t>(Expr(0)) + Halide::Internal::make_const(Halide::Int(64), bound.constant);
-    for (auto [term, coefficient] : bound.terms)
-      value += cast<int64_t>(lowering.expression(term)) * Halide::Internal::make_const(Halide::Int(64), coefficient);
-    return value;
-  }
-  case KeyBound::Kind::Min:
-    return Halide::min(evaluate(*bound.lhs, lowering, unbounded), evaluate(*bound.rhs, lowering, unbounded));
-  case KeyBound::Kind::Max:
-    return Halide::max(evaluate(*bound.lhs, lowering, unbounded), evaluate(*bound.rhs, lowering, unbounded));
-  case KeyBound::Kind::Guard:
-    return select(lowering.expression(bound.condition), unbounded, cast<int64_t>(Expr(0)));
-  }
-  llvm_unreachable("unknown kind of bound");
-}
-
-namespace {
-/// A formula without reductions, such as a mask's.
-class PlainRegion : public RegionLowering {
-public:
-  using RegionLowering::RegionLowering;
-
-protected:
-  Expr reduce(ReduceOp) override { throw std::logic_error("a reduction where none can be"); }
-};
-} // namespace
-
 void Tile::defineRange(mlir::Region *mask, Environment environment) {
   int size = plan.chunk;
   Expr first = chunk * size, end = first + size;
@@ -177,15 +101,13 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
     if (binding.vars.size() == 2 && binding.vars[0].same_as(q))
       binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
   PlainRegion lowering(kernel, environment);
-  Expr count = cast<int64_t>(keyCount), none = cast<int64_t>(Expr(0));
   std::vector<Var> boundVars = tileVars({});
   std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
 
   // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
   auto overQueries = [&](const char *name, const std::shared_ptr<const KeyBound> &bound, bool largest) {
     Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
-    Expr key = cast<int32_t>(Halide::clamp(evaluate(*bound, lowering, count), none, count));
-    each(tileVars({q})) = Halide::clamp(key, 0, keyCount);
+    each(tileVars({q})) = boundOfKeys(*bound, lowering, keyCount);
     RDom queries(0, static_cast<int>(plan.queries));
     std::vector<Expr> query = {queries.x};
     query.insert(query.end(), bounds.begin(), bounds.end());
@@ -562,7 +484,7 @@ void Tile::defineState() {
                                  oldOutput * oldScale + output(outputChunk) * newScale});
 }
 
-void Tile::define() {
+void Tile::define(Expr condition, Expr other) {
   if (softmax)
     defineScore();
   defineWeights();
@@ -581,6 +503,8 @@ void Tile::define() {
     result = sumOf(element);
   }
   result = convert(result, storageType(op.getResult().getType().getElementType()));
+  if (condition.defined())
+    result = select(condition, other, result);
   if (kernel.plan.countChunks)
     func(vars) = Halide::Tuple(result, state(element)[values], state(element)[values + 1]);
   else

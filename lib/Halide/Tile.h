@@ -23,19 +23,16 @@
 #define ATTN_LIB_HALIDE_TILE_H
 
 #include "KernelLowering.h"
-#include "Nest.h"
-#include "attn/Analysis/KeyRange.h"
+#include "Reduction.h"
+#include "attn/Analysis/Fusion.h"
 
 namespace attn::lowering {
 
 class Tile {
 public:
-  /// Whether the plan applies: there is a query index; the weight is one softmax's weight times factors, or has no
-  /// softmax; and the formulas have no reductions within reductions.
-  static bool applies(WeightedSumOp op);
-
   Tile(KernelLowering &kernel, WeightedSumOp op);
-  void define();
+  /// Where `condition`, of sizes, holds, the sum is `other`; the schedule is of what it is otherwise.
+  void define(Halide::Expr condition = {}, Halide::Expr other = {});
   void schedule();
 
   /// The sum itself.

@@ -45,6 +45,7 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine) {
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
+  plan.split.keyUnroll = 4;
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),

@@ -33,6 +33,17 @@ struct TilePlan {
   unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of keyUnroll.
 };
 
+/// Sizes of the split plan: see docs/plans.md for its loop nest.
+struct SplitPlan {
+  int queries = 8;      ///< The most queries for which it is taken rather than the tiled plan.
+  int rows = 16;        ///< The most rows of an index that share keys in one pass over them.
+  int chunk = 256;      ///< Keys between two rescalings.
+  int keyUnroll = 4;    ///< Keys of a register tile of the score product: a divisor of the chunk.
+  int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn.
+  int valueVectors = 4; ///< Vectors of value columns in a register tile of the weighted sum.
+  int tasks = 32;       ///< Spans are made until there are as many tasks.
+};
+
 /// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
 struct KeyRangePlan {
   std::string name;     ///< Of the softmax or sum.
@@ -42,6 +53,7 @@ struct KeyRangePlan {
 
 struct Plan {
   TilePlan tile;
+  SplitPlan split;
   std::vector<KeyRangePlan> ranges;
   unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
   bool countChunks = false; ///< Tiled sums count the chunks that they visit (HalideKernel::countedSums).

@@ -1,0 +1,32 @@
+//===- Fusion.h - Which weighted sums are computed with their softmax -*- C++ -*-===//
+//
+// A weighted sum can be computed chunk by chunk of keys, together with the softmax that gives its weights, if each
+// chunk's share of it is known up to a factor: the weight is one softmax's weight times other factors, or has no
+// softmax at all. Nothing of the size of queries × keys is stored then.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_ANALYSIS_FUSION_H
+#define ATTN_ANALYSIS_FUSION_H
+
+#include "attn/IR/Attn.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace attn {
+
+/// All reads of softmax results that `value` is made of.
+llvm::SetVector<ReadOp> softmaxReads(mlir::Value value);
+
+/// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
+ReadOp proportionalTo(mlir::Value value);
+
+/// Whether `sum` can be computed chunk by chunk: the above, its weight is read at index variables, the key last, and
+/// the formulas have no reductions within reductions.
+bool isFusible(WeightedSumOp sum);
+
+/// Whether it can be, for many queries at a time: it has a query index, on which its value does not depend.
+bool isTileable(WeightedSumOp sum);
+
+} // namespace attn
+
+#endif // ATTN_ANALYSIS_FUSION_H

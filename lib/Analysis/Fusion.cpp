@@ -1,0 +1,118 @@
+//===- Fusion.cpp - Which weighted sums are computed with their softmax ----===//
+
+#include "attn/Analysis/Fusion.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace attn;
+
+//===----------------------------------------------------------------------===//
+// Proportional to one softmax
+//===----------------------------------------------------------------------===//
+
+static void collectReads(mlir::Value value, llvm::SetVector<ReadOp> &reads) {
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op)
+    return;
+  if (auto read = mlir::dyn_cast<ReadOp>(op))
+    if (read.getTensor().getDefiningOp<SoftmaxOp>())
+      reads.insert(read);
+  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
+    return;
+  for (mlir::Value operand : op->getOperands())
+    collectReads(operand, reads);
+}
+
+llvm::SetVector<ReadOp> attn::softmaxReads(mlir::Value value) {
+  llvm::SetVector<ReadOp> reads;
+  collectReads(value, reads);
+  return reads;
+}
+
+/// Whether `value` is `read` times something that does not involve it.
+static bool isProportional(mlir::Value value, ReadOp read) {
+  using namespace mlir::arith;
+  if (value == read.getResult())
+    return true;
+  mlir::Operation *op = value.getDefiningOp();
+  auto involves = [&](mlir::Value operand) { return softmaxReads(operand).contains(read); };
+  if (auto product = mlir::dyn_cast_or_null<MulFOp>(op)) {
+    mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
+    return (isProportional(lhs, read) && !involves(rhs)) || (isProportional(rhs, read) && !involves(lhs));
+  }
+  if (auto quotient = mlir::dyn_cast_or_null<DivFOp>(op))
+    return isProportional(quotient.getLhs(), read) && !involves(quotient.getRhs());
+  if (mlir::isa_and_nonnull<NegFOp, DropoutOp>(op))
+    return isProportional(op->getOperand(0), read);
+  return false;
+}
+
+ReadOp attn::proportionalTo(mlir::Value value) {
+  llvm::SetVector<ReadOp> reads = softmaxReads(value);
+  if (reads.size() != 1 || !isProportional(value, reads.front()))
+    return {};
+  ReadOp read = reads.front();
+  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  return read.getTensor() == softmax.getWeight() ? read : ReadOp();
+}
+
+//===----------------------------------------------------------------------===//
+// Chunk by chunk
+//===----------------------------------------------------------------------===//
+
+/// Whether the reductions in `region` are plain ones, not nested.
+static bool hasPlainReductions(mlir::Region &region) {
+  bool plain = true;
+  region.walk([&](ReduceOp reduce) {
+    plain &= !reduce->getParentOfType<ReduceOp>() && reduce.getKind() != ReduceKind::Softmax &&
+             reduce.getKind() != ReduceKind::LogSumExp;
+  });
+  return plain;
+}
+
+/// Whether `value` is made with a reduction.
+static bool hasReduction(mlir::Value value) {
+  mlir::Operation *inner = value.getDefiningOp();
+  if (!inner || mlir::isa<DefinitionOpInterface, SoftmaxOp>(inner))
+    return false;
+  return mlir::isa<ReduceOp>(inner) || llvm::any_of(inner->getOperands(), hasReduction);
+}
+
+static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
+  return region.front().getTerminator()->getOperand(position);
+}
+
+static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
+
+bool attn::isFusible(WeightedSumOp op) {
+  mlir::Region &body = op.getBody();
+  mlir::Value weight = yielded(body, 0), value = yielded(body, 1);
+  if (!hasPlainReductions(body) || (!op.getWhere().empty() && !op.getWhere().getOps<ReduceOp>().empty()))
+    return false;
+  if (hasReduction(value) || dependence(weight).contains(body.getArgument(op.getIndices().size() - 1)) ||
+      !softmaxReads(value).empty())
+    return false;
+  if (softmaxReads(weight).empty())
+    return true;
+  ReadOp read = proportionalTo(weight);
+  if (!read)
+    return false;
+  mlir::Value key = body.getArguments().back();
+  auto isRow = [&](mlir::Value subscript) { return mlir::isa<mlir::BlockArgument>(subscript) && subscript != key; };
+  if (!llvm::all_of(read.getSubscripts().drop_back(), isRow) || read.getSubscripts().back() != key)
+    return false;
+  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  return hasPlainReductions(definition(softmax.getScore())) &&
+         (!softmax.getMask() || definition(softmax.getMask()).getOps<ReduceOp>().empty());
+}
+
+bool attn::isTileable(WeightedSumOp op) {
+  if (static_cast<int64_t>(op.getQuery()) < 0 || !isFusible(op))
+    return false;
+  mlir::Value query = op.getBody().getArgument(op.getQuery());
+  if (dependence(yielded(op.getBody(), 1)).contains(mlir::cast<mlir::BlockArgument>(query)))
+    return false;
+  ReadOp read = proportionalTo(yielded(op.getBody(), 0));
+  return !read || llvm::is_contained(read.getSubscripts(), query);
+}

@@ -1,0 +1,110 @@
+//===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
+//
+// Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
+// memory gives them. Split.cpp says what is computed, SplitSchedule.cpp how:
+//
+//   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
+//     state = (−∞, 0, 0)                              maximum, sum, output of each row
+//     for chunks of keys of the span:
+//       score   = products of rows and keys           lanes along the reduction, a few keys at a time
+//       maximum of the chunk                          lanes along keys
+//       weights = 2^(score − maximum)                 lanes along keys
+//       sum, output of the chunk                      lanes along the value index
+//       merge them into the state, rescaled to the larger maximum
+//   for rows:
+//     merge the spans' states; output / sum
+//
+// A key is used for every row of its group while it is in the first cache. The number of spans depends on the sizes,
+// not on the number of threads: results do not either.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_SPLIT_H
+#define ATTN_LIB_HALIDE_SPLIT_H
+
+#include "KernelLowering.h"
+#include "Reduction.h"
+
+namespace attn::lowering {
+
+class Split {
+public:
+  Split(KernelLowering &kernel, WeightedSumOp op);
+  void define();
+  /// The sum at the variables `vars`.
+  Halide::Expr result();
+  /// Schedules all of it within `func`, which is made of `result` and has the loops `vars`.
+  void schedule(Halide::Func func);
+  /// Schedules the loops of that Func, or of its form for few queries.
+  void scheduleRows(Halide::Stage func);
+
+  std::vector<Halide::Var> vars; ///< The last index first.
+
+private:
+  friend class SplitRegion;
+
+  /// A reduction over a dimension of rows and keys, such as q·k.
+  struct Product {
+    ReduceOp op;
+    Halide::Func func;
+    Halide::Func partial; ///< (lane, key, …) results of lanes that lie along the reduction, where they do.
+    Halide::RDom vectors; ///< Of `partial`.
+    Halide::RDom keys;    ///< Of the first update of `func`: what there is without `rest`.
+    Halide::RDom rest;    ///< Of the second: what is left of the reduction.
+  };
+  /// An index whose rows read the same keys: all of them, or as many as `group` says.
+  struct Shared {
+    Halide::Var index;
+    Halide::Expr group;
+  };
+
+  Environment bind(mlir::Region &region, IndexBinding key);
+  void bindScore(Environment &environment);
+  IndexBinding keyBinding(Halide::Expr key) const;
+  /// `first`, the other indices, chunk and span.
+  std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
+  std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
+  /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions.
+  Halide::RDom tiles(int size, llvm::ArrayRef<Halide::Expr> inner = {}) const;
+  /// The key of the chunk, of tiles with one inner dimension.
+  Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
+
+  void findShared();
+  void defineRange();
+  void defineScore();
+  void defineWeights();
+  void defineState();
+  void defineMerged();
+  /// `key` counts within the chunk.
+  Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
+  void addContiguousProduct(const Environment &environment, Product &product);
+  void addProductAlongKeys(const Environment &environment, Product &product);
+  void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
+  void scheduleMerged(Halide::Func func);
+  void scheduleState();
+  void scheduleProduct(Product &product);
+  Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
+
+  std::string name;
+  KernelLowering &kernel;
+  const SplitPlan &plan;
+  WeightedSumOp op;
+  ReadOp read;       ///< Of the softmax's weight.
+  SoftmaxOp softmax; ///< Null where the weights have none.
+  int lanes;
+
+  Halide::Var e, k{"key$"}, lane{"lane$"}, chunk{"chunk$"}, span{"span$"};
+  std::vector<Halide::Var> rows; ///< All of `vars` but `e`.
+  std::vector<Shared> shared;
+  Halide::Expr keyCount, spans;
+  Halide::Expr lower, upper; ///< The keys that the mask can let through for some row of a group.
+  Halide::Expr firstChunk, chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
+  std::vector<Halide::Func> rangeFuncs, rowReductions;
+  std::vector<Product> products;
+  Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, output, state, total, merged;
+  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, outputKeys, chunks, allSpans;
+};
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_SPLIT_H

@@ -1,0 +1,150 @@
+//===- SplitSchedule.cpp - The split plan: how it is computed --------------===//
+
+#include "Split.h"
+
+using Halide::Func;
+using Halide::LoopLevel;
+using Halide::RDom;
+using Halide::RVar;
+using Halide::Stage;
+using Halide::TailStrategy;
+using Halide::Var;
+using Halide::VarOrRVar;
+
+namespace attn::lowering {
+
+/// `first`, then `rest`.
+static std::vector<VarOrRVar> order(std::vector<VarOrRVar> first, const std::vector<Var> &rest) {
+  for (const Var &var : rest)
+    first.push_back(var);
+  return first;
+}
+
+/// Computes a stage for one chunk of one span at a time. Loops are not cut into a middle and its edges: that would
+/// copy the code of all they hold.
+void Split::computeInChunk(Func &stage, const LoopLevel &level) {
+  stage.compute_at(level).bound_extent(chunk, 1).bound_extent(span, 1).never_partition_all();
+  for (int update = 0; update < stage.num_update_definitions(); ++update)
+    stage.update(update).never_partition_all();
+}
+
+void Split::scheduleRows(Stage func) {
+  func.vectorize(e, lanes, TailStrategy::GuardWithIf);
+  if (!rows.empty())
+    func.parallel(rows.back());
+}
+
+void Split::scheduleMerged(Func func) {
+  LoopLevel row = rows.empty() ? LoopLevel::root() : LoopLevel(func, rows.front());
+  merged.compute_at(row).vectorize(e, lanes, TailStrategy::GuardWithIf);
+  merged.update().reorder(order({e, allSpans.x}, rows)).vectorize(e, lanes, TailStrategy::GuardWithIf);
+  if (softmax)
+    total.compute_at(row);
+}
+
+void Split::scheduleState() {
+  for (Func &bound : rangeFuncs)
+    bound.compute_root();
+  for (Func &reduction : rowReductions)
+    reduction.compute_root();
+  state.compute_root().vectorize(e, lanes, TailStrategy::GuardWithIf);
+  Stage update = state.update();
+  std::vector<VarOrRVar> inner = {e}, outer;
+  for (const Var &row : rows) {
+    auto found = llvm::find_if(shared, [&](const Shared &other) { return other.index.same_as(row); });
+    if (found == shared.end()) {
+      outer.push_back(row);
+      continue;
+    }
+    Var groups(row.name() + "_group$"), within(row.name() + "_within$");
+    update.split(row, groups, within, found->group, TailStrategy::GuardWithIf);
+    inner.push_back(within);
+    outer.push_back(groups);
+  }
+  outer.push_back(span);
+  inner.push_back(chunks.x);
+  inner.insert(inner.end(), outer.begin(), outer.end());
+  update.reorder(inner).never_partition_all().vectorize(e, lanes, TailStrategy::GuardWithIf);
+  Var task = outer.front().var;
+  for (const VarOrRVar &other : llvm::ArrayRef(outer).drop_front()) {
+    Var fused(task.name() + "_" + other.name());
+    update.fuse(task, other.var, fused);
+    task = fused;
+  }
+  update.parallel(task);
+}
+
+void Split::scheduleProduct(Product &product) {
+  LoopLevel inChunk(state, chunks.x);
+  computeInChunk(product.func, inChunk);
+  product.func.bound_extent(k, plan.chunk);
+  if (!product.partial.defined()) {
+    product.func.update(0).reorder(order({product.keys[0], product.keys[1]}, rows)).allow_race_conditions();
+    product.func.update(0).vectorize(product.keys[0]);
+    std::vector<VarOrRVar> loops;
+    for (int dimension = 0; dimension < product.rest.dimensions(); ++dimension)
+      loops.push_back(product.rest[dimension]);
+    product.func.update(1).reorder(order(loops, rows)).allow_race_conditions().vectorize(product.rest[0]);
+    return;
+  }
+  // A tile of keys is used for all rows before the next.
+  std::vector<VarOrRVar> loops = order({product.keys[0]}, rows), restLoops;
+  loops.push_back(product.keys[1]);
+  product.func.update(0).reorder(loops).unroll(product.keys[0]);
+  int count = product.rest.dimensions();
+  for (int dimension = 0; dimension + 1 < count; ++dimension)
+    restLoops.push_back(product.rest[dimension]);
+  restLoops = order(restLoops, rows);
+  restLoops.push_back(product.rest[count - 1]);
+  product.func.update(1).reorder(restLoops);
+
+  LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[1]) : LoopLevel(product.func, rows.front());
+  computeInChunk(product.partial, row);
+  product.partial.bound_extent(k, plan.keyUnroll).vectorize(lane).unroll(k);
+  std::vector<VarOrRVar> partialLoops = {lane, k};
+  for (int dimension = 0; dimension < product.vectors.dimensions(); ++dimension)
+    partialLoops.push_back(product.vectors[dimension]);
+  product.partial.update().reorder(order(partialLoops, rows)).vectorize(lane).unroll(k);
+}
+
+void Split::schedule(Func func) {
+  scheduleMerged(func);
+  scheduleState();
+  for (Product &product : products)
+    scheduleProduct(product);
+  LoopLevel inChunk(state, chunks.x);
+  auto overKeys = [&](Func stage, const RDom &domain) {
+    computeInChunk(stage, inChunk);
+    stage.bound_extent(k, plan.chunk);
+    stage.update().reorder(order({domain[0], domain[1]}, rows)).allow_race_conditions().vectorize(domain[0]);
+  };
+  auto overLanes = [&](Func partial, Func joined, const RDom &domain) {
+    computeInChunk(joined, inChunk);
+    computeInChunk(partial, inChunk);
+    partial.vectorize(lane);
+    partial.update().reorder(order({lane, domain[0]}, rows)).vectorize(lane);
+  };
+  if (softmax) {
+    overKeys(score, scoreKeys);
+    overLanes(maximumLanes, maximum, maximumKeys);
+    overKeys(exponential, exponentialKeys);
+    overLanes(sumLanes, sum, sumKeys);
+  }
+  if (!softmax || weights.name() != exponential.name())
+    overKeys(weights, weightKeys);
+  Var columns("columns$"), vector("vector$");
+  output.compute_at(inChunk).bound_extent(chunk, 1).bound_extent(span, 1);
+  output.vectorize(e, lanes, TailStrategy::GuardWithIf);
+  std::vector<VarOrRVar> loops = order({lane, vector, outputKeys[0], columns}, rows);
+  loops.push_back(outputKeys[1]);
+  output.update()
+      .split(e, e, lane, lanes, TailStrategy::GuardWithIf)
+      .split(e, columns, vector, plan.valueVectors, TailStrategy::GuardWithIf)
+      .reorder(loops)
+      .never_partition(std::vector<VarOrRVar>(rows.begin(), rows.end()))
+      .never_partition(outputKeys[0], outputKeys[1], vector)
+      .vectorize(lane)
+      .unroll(vector);
+}
+
+} // namespace attn::lowering
