@@ -67,14 +67,18 @@ StringRef attn::indexName(BlockArgument index) {
   return cast<WeightedSumOp>(owner).getKey();
 }
 
+bool attn::isInRange(Value subscript, SizeAttr size) {
+  if (auto index = dyn_cast<BlockArgument>(subscript))
+    return indexSize(index) == size;
+  APInt value;
+  return size.isConstant() && matchPattern(subscript, m_ConstantInt(&value)) && !value.isNegative() &&
+         value.getSExtValue() < size.getValue();
+}
+
 bool attn::isInRange(ReadOp read) {
   AttnTensorType type = read.getTensor().getType();
   return llvm::all_of(llvm::zip_equal(read.getSubscripts(), type.getShape()), [](auto pair) {
     auto [subscript, size] = pair;
-    if (auto index = dyn_cast<BlockArgument>(subscript))
-      return indexSize(index) == size;
-    APInt value;
-    return size.isConstant() && matchPattern(subscript, m_ConstantInt(&value)) && !value.isNegative() &&
-           value.getSExtValue() < size.getValue();
+    return isInRange(subscript, size);
   });
 }

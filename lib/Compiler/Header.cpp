@@ -148,6 +148,8 @@ static std::string declare(const KernelInterface &kernel) {
                                 parameterName(tensor.name));
     }
   }
+  if (!kernel.bounds.empty())
+    description += " *\n * ATTN_ERROR_BOUNDS where a subscript that depends on data is outside its tensor.\n";
   return fmt::format("/* {}\n *\n{} */\nint {}({});\n", kernel.name, description, kernel.name, parameters);
 }
 

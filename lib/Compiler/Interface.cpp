@@ -70,7 +70,7 @@ static LogicalResult checkDepth(KernelOp kernel, const SizeProgram &program) {
   return kernel.emitError() << "the size expression '" << program.text << "' is nested too deeply";
 }
 
-FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel) {
+FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel, KernelOp checking) {
   KernelInterface interface;
   interface.name = kernel.getSymName().str();
   SizePositions positions = orderSizes(kernel, interface.sizes);
@@ -103,6 +103,13 @@ FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel) {
       if (failed(checkDepth(kernel, *size)))
         return failure();
   }
+  if (checking)
+    for (const KernelOp::Bound &bound : checking.getBounds()) {
+      interface.bounds.push_back(
+          {bound.statement.str(), bound.tensor.str(), bound.dimension, sizeProgram(bound.size, positions)});
+      if (failed(checkDepth(kernel, interface.bounds.back().size)))
+        return failure();
+    }
   for (const auto *tensors : {&interface.inputs, &interface.outputs})
     for (const TensorInterface &tensor : *tensors)
       for (const SizeProgram &size : tensor.shape)
@@ -124,7 +131,7 @@ static attn_expression view(const SizeProgram &program) {
   return {program.text.c_str(), int64_t(program.code.size()), program.code.data()};
 }
 
-NativeSignature::NativeSignature(KernelInterface described, int (*function)(void **))
+NativeSignature::NativeSignature(KernelInterface described, KernelFunctions functions)
     : interface(std::move(described)) {
   for (const auto *list : {&interface.inputs, &interface.outputs})
     for (const TensorInterface &tensor : *list) {
@@ -137,6 +144,9 @@ NativeSignature::NativeSignature(KernelInterface described, int (*function)(void
     sizes.push_back({size.name.c_str(), size.tensor, size.dimension, view(size.solution)});
   for (const CheckInterface &check : interface.checks)
     checks.push_back({check.message.c_str(), view(check.part), view(check.whole)});
+  for (const BoundInterface &bound : interface.bounds)
+    boundList.push_back({bound.statement.c_str(), bound.tensor.c_str(), bound.dimension, view(bound.size)});
+  bounds = {int64_t(boundList.size()), boundList.data(), functions.checking};
   signature = {interface.name.c_str(),
                int64_t(interface.inputs.size()),
                int64_t(interface.outputs.size()),
@@ -146,5 +156,5 @@ NativeSignature::NativeSignature(KernelInterface described, int (*function)(void
                interface.sizeOrder.data(),
                int64_t(checks.size()),
                checks.data(),
-               function};
+               functions.kernel};
 }

@@ -45,25 +45,41 @@ struct CheckInterface {
   SizeProgram part, whole;
 };
 
+/// A subscript that the checking kernel looks at: see attn_bound.
+struct BoundInterface {
+  std::string statement, tensor;
+  int64_t dimension;
+  SizeProgram size;
+};
+
 struct KernelInterface {
   std::string name;
   std::vector<TensorInterface> inputs, outputs;
   std::vector<SizeInterface> sizes; ///< In an order in which each follows from those before it.
   std::vector<int64_t> sizeOrder;   ///< Position in `sizes` of each of KernelOp::getSizeNames().
   std::vector<CheckInterface> checks;
+  std::vector<BoundInterface> bounds;
 
-  /// Fails with a diagnostic where a size follows from no input's shape.
-  static mlir::FailureOr<KernelInterface> of(KernelOp kernel);
+  /// `checking` is the checking kernel, or null. Fails with a diagnostic where a size follows from no input's shape.
+  static mlir::FailureOr<KernelInterface> of(KernelOp kernel, KernelOp checking = {});
   /// One more output, of rank 1.
   void addOutput(const std::string &name, mlir::Type element, int64_t extent);
+};
+
+/// What is called of a kernel: Halide's FUNCTION_argv of it, and of its checking kernel where it has one.
+struct KernelFunctions {
+  int (*kernel)(void **) = nullptr;
+  int (*checking)(void **) = nullptr;
 };
 
 /// The table of an interface for kernels that run in this process.
 class NativeSignature {
 public:
-  NativeSignature(KernelInterface interface, int (*function)(void **));
+  NativeSignature(KernelInterface interface, KernelFunctions functions);
   NativeSignature(const NativeSignature &) = delete;
   const attn_signature &get() const { return signature; }
+  /// Null where nothing is checked.
+  const attn_bounds *getBounds() const { return bounds.function ? &bounds : nullptr; }
   const KernelInterface &getInterface() const { return interface; }
 
 private:
@@ -72,7 +88,9 @@ private:
   std::vector<attn_tensor> tensors;
   std::vector<attn_size> sizes;
   std::vector<attn_check> checks;
+  std::vector<attn_bound> boundList;
   attn_signature signature;
+  attn_bounds bounds;
 };
 
 } // namespace attn

@@ -21,8 +21,8 @@ static std::vector<TensorInfo> publicInfo(const std::vector<TensorInterface> &te
 }
 
 Kernel::Implementation::Implementation(std::string source, CompileOptions options, KernelInterface interface,
-                                       int (*function)(void **))
-    : source(std::move(source)), options(std::move(options)), signature(std::move(interface), function),
+                                       KernelFunctions functions)
+    : source(std::move(source)), options(std::move(options)), signature(std::move(interface), functions),
       inputs(publicInfo(signature.getInterface().inputs)), outputs(publicInfo(signature.getInterface().outputs)) {}
 
 Kernel::Kernel(std::shared_ptr<const Implementation> implementation) : implementation(std::move(implementation)) {}
@@ -52,7 +52,7 @@ void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<
                                implementation->options.target));
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
-  check(attn_invoke(&signature, tensors.data()));
+  check(attn_invoke_checked(&signature, implementation->signature.getBounds(), tensors.data()));
 }
 
 std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const DLTensor *> &inputs) const {

@@ -10,8 +10,8 @@
 
 using namespace attn;
 
-std::string attn::halideFunction(const KernelInterface &interface) { return "attn_kernel_" + interface.name; }
-std::string attn::halideArgvFunction(const KernelInterface &interface) { return halideFunction(interface) + "_argv"; }
+std::string attn::halideFunction(llvm::StringRef kernel) { return "attn_kernel_" + kernel.str(); }
+std::string attn::halideCheckingFunction(llvm::StringRef kernel) { return "attn_bounds_" + kernel.str(); }
 
 struct ObjectBuilder::Implementation {
   std::string target;
@@ -98,16 +98,13 @@ static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Mod
   return module;
 }
 
-llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, const KernelInterface &interface,
-                               llvm::StringRef targets) {
+llvm::Expected<llvm::Function *> ObjectBuilder::addFunction(llvm::ArrayRef<HalideKernel> variants,
+                                                            const std::string &name, const std::string &kernel,
+                                                            llvm::StringRef targets) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  // The runtime comes first, so that no kernel takes the name of one of its functions.
-  if (implementation->runtime && !module)
-    if (llvm::Error error = startWithRuntime())
-      return error;
   std::vector<KernelVariant> functions;
   for (auto [index, variant] : llvm::enumerate(variants)) {
-    std::string function = halideFunction(interface) + "_" + std::to_string(index), argv = function + "_argv";
+    std::string function = name + "_" + std::to_string(index), argv = function + "_argv";
     llvm::Expected<std::string> bitcode = variant.bitcode(function);
     if (!bitcode)
       return bitcode.takeError();
@@ -128,8 +125,26 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, const Kern
   for (const KernelVariant &variant : functions)
     variant.function->setLinkage(llvm::GlobalValue::InternalLinkage);
   std::string message =
-      interface.name + ": this processor lacks instructions that the kernel was compiled for: " + targets.str();
-  return addWrapper(*module, interface, *addDispatch(*module, halideArgvFunction(interface), functions, message));
+      kernel + ": this processor lacks instructions that the kernel was compiled for: " + targets.str();
+  return addDispatch(*module, name + "_argv", functions, message);
+}
+
+llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, llvm::ArrayRef<HalideKernel> checking,
+                               const KernelInterface &interface, llvm::StringRef targets) {
+  // The runtime comes first, so that no kernel takes the name of one of its functions.
+  if (implementation->runtime && !implementation->module)
+    if (llvm::Error error = startWithRuntime())
+      return error;
+  const std::string &name = interface.name;
+  llvm::Expected<llvm::Function *> kernel = addFunction(variants, halideFunction(name), name, targets);
+  if (!kernel)
+    return kernel.takeError();
+  if (checking.empty())
+    return addWrapper(*implementation->module, interface, **kernel, nullptr);
+  llvm::Expected<llvm::Function *> check = addFunction(checking, halideCheckingFunction(name), name, targets);
+  if (!check)
+    return check.takeError();
+  return addWrapper(*implementation->module, interface, **kernel, *check);
 }
 
 llvm::Error ObjectBuilder::startWithRuntime() {

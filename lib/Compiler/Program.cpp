@@ -10,6 +10,8 @@
 #include "mlir/Pass/PassManager.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <utility>
+
 using namespace attn;
 using namespace mlir;
 
@@ -55,18 +57,24 @@ llvm::Error Program::parse() {
   static const char *const dtypes[] = {"", "f32", "bf16", "f16"};
   if (!llvm::is_contained(dtypes, options.dtype))
     return textError("the dtype must be f32, bf16 or f16, but is '" + options.dtype + "'");
-  if (options.checkBounds)
-    return textError("checks of data-dependent subscripts (--check-bounds) are not supported yet");
   LanguageOptions language;
   for (const auto &[name, value] : options.sizes)
     language.sizes[name] = value;
   language.dtype = options.dtype;
   language.kernel = options.kernel;
   module = parseSource(sources, context, language, report);
-  return module ? llvm::Error::success() : reported("the source has errors");
+  if (!module)
+    return reported("the source has errors");
+  if (!options.checkBounds)
+    return llvm::Error::success();
+  PassManager passes(&context);
+  passes.addPass(createAttnCheckBounds());
+  return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 
 llvm::Error Program::simplify() {
+  if (std::exchange(simplified, true))
+    return llvm::Error::success();
   PassManager passes(&context);
   buildSimplification(passes);
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
@@ -74,7 +82,7 @@ llvm::Error Program::simplify() {
 
 llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &machine) {
   Plan plan = Plan::choose(kernel, machine);
-  plan.countChunks = options.countChunks;
+  plan.countChunks = options.countChunks && !kernel.checksBounds();
   llvm::Expected<HalideKernel> lowered = lowerToHalide(kernel, plan, machine);
   if (lowered)
     return lowered;
@@ -82,10 +90,17 @@ llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &mach
   return text.empty() ? textError(options.name + ": error: " + message) : reported(message);
 }
 
-llvm::SmallVector<KernelOp> Program::kernels() { return llvm::to_vector(module->getOps<KernelOp>()); }
+llvm::SmallVector<KernelOp> Program::kernels() {
+  return llvm::to_vector(
+      llvm::make_filter_range(module->getOps<KernelOp>(), [](KernelOp kernel) { return !kernel.checksBounds(); }));
+}
+
+KernelOp Program::checkingKernel(KernelOp kernel) {
+  return module->lookupSymbol<KernelOp>((kernel.getSymName() + KernelOp::boundsSuffix).str());
+}
 
 llvm::Expected<KernelInterface> Program::interfaceOf(KernelOp kernel) {
-  FailureOr<KernelInterface> interface = KernelInterface::of(kernel);
+  FailureOr<KernelInterface> interface = KernelInterface::of(kernel, checkingKernel(kernel));
   if (failed(interface))
     return reported("the kernel has no interface");
   return *interface;

@@ -25,14 +25,17 @@ class Program {
 public:
   Program(std::string_view source, const CompileOptions &options);
 
-  /// The stages in order; each is called once, and the later ones need the earlier ones.
+  /// The stages in order; the later ones need the earlier ones. `simplify` does nothing the second time.
   llvm::Expected<std::string> syntaxTree();
   llvm::Error parse();
   llvm::Error simplify();
   llvm::Expected<HalideKernel> lower(KernelOp kernel, const Machine &machine);
 
   mlir::ModuleOp getModule() { return *module; }
+  /// The kernels of the source.
   llvm::SmallVector<KernelOp> kernels();
+  /// The kernel that checks the subscripts of `kernel`, or null where it has none to check or they are not checked.
+  KernelOp checkingKernel(KernelOp kernel);
   /// Its interface as the source gives it: only before `simplify`.
   llvm::Expected<KernelInterface> interfaceOf(KernelOp kernel);
   /// The kernel of a program that must have exactly one.
@@ -49,6 +52,7 @@ private:
   llvm::raw_string_ostream report;
   mlir::SourceMgrDiagnosticHandler handler;
   mlir::OwningOpRef<mlir::ModuleOp> module;
+  bool simplified = false;
 };
 
 } // namespace attn

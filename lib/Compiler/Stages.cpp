@@ -34,9 +34,8 @@ static std::string planText(KernelOp kernel, const Machine &machine) {
 }
 
 /// The kernel's own code, without runtime and wrapper, as LLVM IR or assembly.
-static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const KernelInterface &interface,
-                                            bool assembly) {
-  llvm::Expected<std::string> bitcode = kernel.bitcode(halideFunction(interface));
+static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const std::string &function, bool assembly) {
+  llvm::Expected<std::string> bitcode = kernel.bitcode(function);
   if (!bitcode)
     return bitcode.takeError();
   if (assembly)
@@ -52,7 +51,7 @@ static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const Ke
 }
 
 /// The text of a stage that comes after the dialect, for one kernel.
-static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const KernelInterface &interface,
+static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const std::string &function,
                                               const Machine &machine, llvm::StringRef stage) {
   if (stage == "plan")
     return planText(kernel, machine);
@@ -61,7 +60,7 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
     return lowered.takeError();
   if (stage == "halide" || stage == "loops")
     return lowered->print(stage == "halide" ? HalideStage::Halide : HalideStage::Loops);
-  return codeText(*lowered, interface, stage == "asm");
+  return codeText(*lowered, function, stage == "asm");
 }
 
 static llvm::Expected<std::string> stageText(std::string_view source, const CompileOptions &options,
@@ -73,13 +72,9 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
     return error;
   if (stage == "attn")
     return moduleText(program.getModule());
-  llvm::StringMap<KernelInterface> interfaces;
-  for (KernelOp kernel : program.kernels()) {
-    llvm::Expected<KernelInterface> interface = program.interfaceOf(kernel);
-    if (!interface)
+  for (KernelOp kernel : program.kernels())
+    if (llvm::Expected<KernelInterface> interface = program.interfaceOf(kernel); !interface)
       return interface.takeError();
-    interfaces[kernel.getSymName()] = std::move(*interface);
-  }
   if (llvm::Error error = program.simplify())
     return error;
   if (stage == "simplified")
@@ -88,11 +83,19 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
   if (!machine)
     return machine.takeError();
   std::string text;
-  for (KernelOp kernel : program.kernels()) {
-    llvm::Expected<std::string> part = kernelText(program, kernel, interfaces[kernel.getSymName()], *machine, stage);
+  auto append = [&](KernelOp kernel, const std::string &function) -> llvm::Error {
+    llvm::Expected<std::string> part = kernelText(program, kernel, function, *machine, stage);
     if (!part)
       return part.takeError();
     text += *part;
+    return llvm::Error::success();
+  };
+  for (KernelOp kernel : program.kernels()) {
+    if (llvm::Error error = append(kernel, halideFunction(kernel.getSymName())))
+      return error;
+    if (KernelOp checking = program.checkingKernel(kernel))
+      if (llvm::Error error = append(checking, halideCheckingFunction(kernel.getSymName())))
+        return error;
   }
   return text;
 }

@@ -34,6 +34,14 @@ public:
                           array(checks), &argvFunction}));
   }
 
+  llvm::Constant *buildBounds(const KernelInterface &interface, llvm::Function &checking) {
+    std::vector<llvm::Constant *> bounds;
+    for (const BoundInterface &bound : interface.bounds)
+      bounds.push_back(
+          record({text(bound.statement), text(bound.tensor), integer(bound.dimension), expression(bound.size)}));
+    return global(record({integer(bounds.size()), array(bounds), &checking}));
+  }
+
 private:
   llvm::Constant *describe(const TensorInterface &tensor) {
     std::vector<llvm::Constant *> shape;
@@ -72,11 +80,15 @@ private:
 
 } // namespace
 
-llvm::Error attn::addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::Function &argvFunction) {
+llvm::Error attn::addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::Function &kernel,
+                             llvm::Function *checking) {
   if (module.getNamedValue(interface.name))
     return llvm::createStringError("a kernel cannot be named '" + interface.name +
                                    "': its object needs another function of this name");
-  llvm::Constant *table = TableBuilder(module).build(interface, argvFunction);
+  TableBuilder tables(module);
+  llvm::SmallVector<llvm::Value *> arguments = {tables.build(interface, kernel)};
+  if (checking)
+    arguments.push_back(tables.buildBounds(interface, *checking));
   llvm::IRBuilder<> builder(module.getContext());
   llvm::PointerType *pointer = builder.getPtrTy();
   size_t count = interface.inputs.size() + interface.outputs.size();
@@ -86,7 +98,11 @@ llvm::Error attn::addWrapper(llvm::Module &module, const KernelInterface &interf
   llvm::Value *tensors = builder.CreateAlloca(llvm::ArrayType::get(pointer, count));
   for (llvm::Argument &argument : function->args())
     builder.CreateStore(&argument, builder.CreateConstInBoundsGEP1_64(pointer, tensors, argument.getArgNo()));
-  llvm::FunctionCallee invoke = module.getOrInsertFunction("attn_invoke", builder.getInt32Ty(), pointer, pointer);
-  builder.CreateRet(builder.CreateCall(invoke, {table, tensors}));
+  arguments.push_back(tensors);
+  auto *invokeType =
+      llvm::FunctionType::get(builder.getInt32Ty(), llvm::SmallVector<llvm::Type *>(arguments.size(), pointer), false);
+  llvm::FunctionCallee invoke =
+      module.getOrInsertFunction(checking ? "attn_invoke_checked" : "attn_invoke", invokeType);
+  builder.CreateRet(builder.CreateCall(invoke, arguments));
   return llvm::Error::success();
 }

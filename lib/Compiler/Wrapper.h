@@ -9,13 +9,15 @@
 
 namespace attn {
 
-/// Adds to `module`, which has Halide's `argvFunction`, the kernel's table and the function that is called from C:
+/// Adds to `module`, which has Halide's `kernel` and, unless that is null, `checking`, the kernel's tables and the
+/// function that is called from C:
 ///
 ///   int NAME(const DLTensor *input, ..., DLTensor *output, ...) {
 ///     const DLTensor *tensors[] = {input, ..., output, ...};
-///     return attn_invoke(&table, tensors);
+///     return attn_invoke(&table, tensors); // or attn_invoke_checked(&table, &bounds, tensors)
 ///   }
-llvm::Error addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::Function &argvFunction);
+llvm::Error addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::Function &kernel,
+                       llvm::Function *checking);
 
 } // namespace attn
 

@@ -135,6 +135,20 @@ void KernelOp::print(OpAsmPrinter &printer) {
 
 static constexpr StringRef checksName = "attn.checks";
 
+/// K5 for a size in the attribute `attribute`.
+static LogicalResult verifyKnown(KernelOp kernel, SizeAttr size, const llvm::DenseSet<StringAttr> &known,
+                                 StringRef attribute) {
+  StringAttr unknown;
+  size.forEachName([&](StringAttr name) {
+    if (!known.contains(name))
+      unknown = name;
+  });
+  if (unknown)
+    return kernel.emitOpError() << "uses the size " << unknown << " in '" << attribute
+                                << "', which no parameter's shape gives";
+  return success();
+}
+
 /// K6, and K5 for the sizes of checks.
 static LogicalResult verifyChecks(KernelOp kernel, const llvm::DenseSet<StringAttr> &known) {
   Attribute checks = kernel->getAttr(checksName);
@@ -153,16 +167,35 @@ static LogicalResult verifyChecks(KernelOp kernel, const llvm::DenseSet<StringAt
                                   << element;
   }
   for (KernelOp::Check check : kernel.getChecks())
-    for (SizeAttr size : {check.part, check.whole}) {
-      StringAttr unknown;
-      size.forEachName([&](StringAttr name) {
-        if (!known.contains(name))
-          unknown = name;
-      });
-      if (unknown)
-        return kernel.emitOpError() << "uses the size " << unknown << " in '" << checksName
-                                    << "', which no parameter's shape gives";
-    }
+    for (SizeAttr size : {check.part, check.whole})
+      if (failed(verifyKnown(kernel, size, known, checksName)))
+        return failure();
+  return success();
+}
+
+/// K7, and K5 for the sizes of bounds.
+static LogicalResult verifyBounds(KernelOp kernel, const llvm::DenseSet<StringAttr> &known) {
+  Attribute bounds = kernel->getAttr(KernelOp::boundsName);
+  if (!bounds)
+    return success();
+  auto list = dyn_cast<ArrayAttr>(bounds);
+  size_t outputs = kernel.getReturn().getOutputs().size();
+  if (!list || list.size() * 2 != outputs)
+    return kernel.emitOpError() << "attribute '" << KernelOp::boundsName
+                                << "' must be a list of one element for two of " << outputs << " outputs, but is "
+                                << bounds;
+  for (Attribute element : list) {
+    auto bound = dyn_cast<DictionaryAttr>(element);
+    if (!bound || bound.size() != 4 || !bound.getAs<StringAttr>("statement") || !bound.getAs<StringAttr>("tensor") ||
+        !bound.getAs<IntegerAttr>("dimension") || !bound.getAs<SizeAttr>("size"))
+      return kernel.emitOpError() << "attribute '" << KernelOp::boundsName
+                                  << "' must have elements {statement = \"...\", tensor = \"...\", dimension = ..., "
+                                     "size = #attn.size<...>}, but has "
+                                  << element;
+  }
+  for (KernelOp::Bound bound : kernel.getBounds())
+    if (failed(verifyKnown(kernel, bound.size, known, KernelOp::boundsName)))
+      return failure();
   return success();
 }
 
@@ -194,7 +227,7 @@ LogicalResult KernelOp::verifyRegions() {
   llvm::DenseSet<StringAttr> known;
   for (StringAttr size : getSizeNames())
     known.insert(size);
-  if (failed(verifyChecks(*this, known)))
+  if (failed(verifyChecks(*this, known)) || failed(verifyBounds(*this, known)))
     return failure();
   WalkResult walk = getBody().walk([&](Operation *op) -> WalkResult {
     StringAttr unknown;
@@ -244,6 +277,15 @@ SmallVector<KernelOp::Check> KernelOp::getChecks() {
       checks.push_back(
           {check.getAs<StringAttr>("message"), check.getAs<SizeAttr>("part"), check.getAs<SizeAttr>("whole")});
   return checks;
+}
+
+SmallVector<KernelOp::Bound> KernelOp::getBounds() {
+  SmallVector<Bound> bounds;
+  if (auto list = (*this)->getAttrOfType<ArrayAttr>(boundsName))
+    for (auto bound : list.getAsRange<DictionaryAttr>())
+      bounds.push_back({bound.getAs<StringAttr>("statement"), bound.getAs<StringAttr>("tensor"),
+                        bound.getAs<IntegerAttr>("dimension").getInt(), bound.getAs<SizeAttr>("size")});
+  return bounds;
 }
 
 ParseResult ReturnOp::parse(OpAsmParser &parser, OperationState &result) {

@@ -40,6 +40,12 @@ int attn_check_shape(const attn_signature *signature, int64_t index, const DLTen
 /* Compares what the signature's checks compare. */
 int attn_check_sizes(const attn_signature *signature, const int64_t *sizes);
 
+/* Calls a function of the kernel; says what went wrong in it. */
+int attn_call(const attn_signature *signature, int (*function)(void **), void **arguments);
+/* Runs the checking kernel. `inputs` are the kernel's arguments up to its sizes, `sizes` in the signature's order. */
+int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, void *const *inputs,
+                      const int64_t *sizes);
+
 /* Checks one tensor by itself: null, rank, device, dtype, extents, data, alignment. */
 int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor);
 /* Checks that outputs share no memory with another tensor or with themselves. */

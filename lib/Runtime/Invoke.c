@@ -1,6 +1,6 @@
 /*===- Invoke.c - From DLTensors to the arguments of a Halide function ----===*
  *
- *   check → solve sizes → make buffers (pack what has no unit stride) → run → unpack
+ *   check → solve sizes → make buffers (pack what has no unit stride) → check subscripts → run → unpack
  *
  * The kernel wants a unit stride in the last dimension, and 32-bit strides in the others. An input that
  * lacks them is copied into row-major order first; an output is computed in row-major order and copied out.
@@ -154,9 +154,9 @@ static int make_arguments(const attn_signature *signature, const DLTensor *const
   return 0;
 }
 
-static int run(const attn_signature *signature, const frame *call) {
+int attn_call(const attn_signature *signature, int (*function)(void **), void **arguments) {
   attn_clear_error();
-  int error = signature->function(call->arguments);
+  int error = function(arguments);
   if (!error)
     return 0;
   int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
@@ -167,7 +167,8 @@ static int run(const attn_signature *signature, const frame *call) {
   return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
 }
 
-static int invoke(const attn_signature *signature, const DLTensor *const *tensors, frame *call) {
+static int invoke(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors,
+                  frame *call) {
   int64_t count = tensor_count(signature);
   int error = check_tensors(signature, tensors, count);
   if (!error)
@@ -181,8 +182,10 @@ static int invoke(const attn_signature *signature, const DLTensor *const *tensor
   if (error || !signature->function || all_outputs_empty(signature, tensors))
     return error;
   error = make_arguments(signature, tensors, call);
+  if (!error && bounds)
+    error = attn_check_bounds(signature, bounds, call->arguments, call->sizes);
   if (!error)
-    error = run(signature, call);
+    error = attn_call(signature, signature->function, call->arguments);
   for (int64_t i = 0; i < count; ++i) {
     if (!error && i >= signature->input_count && call->temporaries[i] && !attn_is_empty(tensors[i]))
       attn_unpack(call->temporaries[i], attn_element_bytes(&signature->tensors[i]), tensors[i]);
@@ -191,7 +194,7 @@ static int invoke(const attn_signature *signature, const DLTensor *const *tensor
   return error;
 }
 
-static int invoke_small(const attn_signature *signature, const DLTensor *const *tensors) {
+static int invoke_small(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors) {
   void *arguments[STACK_TENSORS + STACK_SIZES];
   attn_halide_buffer buffers[STACK_TENSORS];
   attn_halide_dimension dimensions[STACK_DIMENSIONS];
@@ -201,10 +204,11 @@ static int invoke_small(const attn_signature *signature, const DLTensor *const *
   frame call = {arguments, buffers, dimensions, temporaries, sizes, size_arguments};
   for (int64_t i = 0; i < tensor_count(signature); ++i)
     temporaries[i] = 0;
-  return invoke(signature, tensors, &call);
+  return invoke(signature, bounds, tensors, &call);
 }
 
-static int invoke_large(const attn_signature *signature, const DLTensor *const *tensors, size_t dimensions) {
+static int invoke_large(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors,
+                        size_t dimensions) {
   size_t count = (size_t)tensor_count(signature), sizes = (size_t)signature->size_count;
   frame call;
   call.arguments = malloc((count + sizes) * sizeof *call.arguments);
@@ -215,7 +219,7 @@ static int invoke_large(const attn_signature *signature, const DLTensor *const *
   call.size_arguments = malloc((sizes + 1) * sizeof *call.size_arguments);
   int error;
   if (call.arguments && call.buffers && call.dimensions && call.temporaries && call.sizes && call.size_arguments)
-    error = invoke(signature, tensors, &call);
+    error = invoke(signature, bounds, tensors, &call);
   else
     error = attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
   free(call.arguments);
@@ -228,13 +232,17 @@ static int invoke_large(const attn_signature *signature, const DLTensor *const *
 }
 
 int attn_invoke(const attn_signature *signature, const DLTensor *const *tensors) {
+  return attn_invoke_checked(signature, 0, tensors);
+}
+
+int attn_invoke_checked(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors) {
   int64_t dimensions = 0;
   for (int64_t i = 0; i < tensor_count(signature); ++i)
     dimensions += signature->tensors[i].rank;
   if (tensor_count(signature) <= STACK_TENSORS && dimensions <= STACK_DIMENSIONS &&
       signature->size_count <= STACK_SIZES)
-    return invoke_small(signature, tensors);
-  return invoke_large(signature, tensors, (size_t)dimensions);
+    return invoke_small(signature, bounds, tensors);
+  return invoke_large(signature, bounds, tensors, (size_t)dimensions);
 }
 
 int attn_output_shapes(const attn_signature *signature, const DLTensor *const *inputs, int64_t *shapes) {

@@ -4,7 +4,7 @@
 //   b[j] = sum[d](k[j, d] ** 2)
 //
 // What reads b reads a. Names do not matter; locations neither. A tensor is compared with those before it, so what
-// reads only shared tensors is shared too.
+// reads only shared tensors is shared too. Where both are outputs, b stays one, and reads a.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,6 +20,18 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
+static bool isReturned(TensorOp tensor) { return llvm::any_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>); }
+
+/// Makes every element of `tensor` that of `same`.
+static void readInstead(TensorOp tensor, TensorOp same) {
+  Block &body = tensor.getBody().front();
+  while (!body.empty())
+    body.back().erase();
+  OpBuilder builder = OpBuilder::atBlockEnd(&body);
+  Value element = ReadOp::create(builder, tensor.getLoc(), same.getResult(), ValueRange(body.getArguments()));
+  YieldOp::create(builder, tensor.getLoc(), element);
+}
+
 namespace {
 struct Share : attn::impl::AttnShareBase<Share> {
   void runOnOperation() override {
@@ -29,6 +41,10 @@ struct Share : attn::impl::AttnShareBase<Share> {
         continue;
       noteRewrite(tensor, "share",
                   "'" + tensor.getName() + "' has the formula of '" + same.getName() + "', which is read in its place");
+      if (isReturned(tensor) && isReturned(same)) {
+        readInstead(tensor, same);
+        continue;
+      }
       tensor.getResult().replaceAllUsesWith(same.getResult());
       tensor.erase();
     }

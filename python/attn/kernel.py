@@ -51,7 +51,7 @@ class Kernel:
         them, is written to instead and returned; it must not share memory with an input.
 
         Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
-        fit. Nothing is written then.
+        fit; with `check_bounds`, IndexError for a subscript that depends on data and is outside its tensor. Nothing is written then.
         """
         return self._run(self._kernel.run, args, kwargs, out)
 
@@ -149,7 +149,7 @@ def compile(
     target: "host", or a Halide target string such as "x86-64-linux-avx2".
     sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
     dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
-    check_bounds: data-dependent subscripts that are out of bounds are errors, not clamped.
+    check_bounds: a call that uses a subscript which depends on data and is out of bounds is an IndexError; without, it is clamped.
     count_chunks: for tests: every tiled sum NAME gets one more output, NAME_chunks, of three integers: how many chunks of keys
         the kernel visited, on how many of them it evaluated the mask, and how many there are.
 

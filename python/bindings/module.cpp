@@ -116,6 +116,8 @@ PyObject *exceptionType(int code) {
   case ATTN_ERROR_DTYPE:
   case ATTN_ERROR_COUNT:
     return PyExc_TypeError;
+  case ATTN_ERROR_BOUNDS:
+    return PyExc_IndexError;
   case ATTN_ERROR_MEMORY:
     return PyExc_MemoryError;
   case ATTN_ERROR_KERNEL:

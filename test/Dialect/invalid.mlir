@@ -39,6 +39,50 @@ attn.kernel @k(%x: f32) {
 
 // -----
 
+// K7
+// expected-error @+1 {{attribute 'attn.bounds' must be a list of one element for two of 1 outputs, but is []}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.bounds = []} {
+  %z = attn.tensor "z"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %z : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
+// K7
+// expected-error @+1 {{must have elements {statement = "...", tensor = "...", dimension = ..., size = #attn.size<...>}, but has {dimension = 0 : i64, size = #attn.size<N>, tensor = "x"}}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.bounds = [{tensor = "x", dimension = 0, size = #attn.size<N>}]} {
+  %z = attn.tensor "z"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  %y = attn.tensor "y"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %z : !attn.tensor<[N], f32> as f32, %y : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
+// K5
+// expected-error @+1 {{uses the size "K" in 'attn.bounds', which no parameter's shape gives}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.bounds = [{statement = "z", tensor = "x", dimension = 0, size = #attn.size<K>}]} {
+  %z = attn.tensor "z"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  %y = attn.tensor "y"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %z : !attn.tensor<[N], f32> as f32, %y : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
 // K3
 // expected-error @+1 {{parameter 'x' is not a scalar and cannot have a default}}
 attn.kernel @k(%x: !attn.tensor<[N], f32> = 1.0 : f32) {

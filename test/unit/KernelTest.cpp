@@ -102,6 +102,38 @@ TEST(Kernel, ChecksRangesWhenItIsCalled) {
   EXPECT_TRUE(y.hasPattern());
 }
 
+TEST(Kernel, ChecksSubscriptsThatDependOnData) {
+  Kernel kernel = compile("attention picked(x: f32[N], at: i64[M], on: bool[M]) {\n"
+                          "  y[m] = select(on[m], x[at[m]], 0.0)\n"
+                          "  return y\n}\n",
+                          {.checkBounds = true});
+  TestTensor x("f32", {3}), at("i64", {2}), on("bool", {2}), y("f32", {2});
+  x.fill<float>({1, 2, 3});
+  on.fill<uint8_t>({1, 1});
+  auto run = [&] { kernel.run({&x.tensor, &at.tensor, &on.tensor}, {&y.tensor}); };
+  y.fillPattern();
+  for (int64_t wrong : {int64_t(3), int64_t(-1), INT64_MAX, INT64_MIN}) {
+    at.fill<int64_t>({2, wrong});
+    try {
+      run();
+      FAIL() << "accepted " << wrong;
+    } catch (const RunError &error) {
+      EXPECT_EQ(error.code, ATTN_ERROR_BOUNDS);
+      EXPECT_EQ(error.what(), fmt::format("picked: x: dimension 0 (N) is 3, but its subscript in y is {}", wrong));
+    }
+  }
+  EXPECT_TRUE(y.hasPattern());
+  // The reference clamps, and so does everything that is not used.
+  TestTensor expected("f32", {2});
+  at.fill<int64_t>({2, -1});
+  kernel.reference({&x.tensor, &at.tensor, &on.tensor}, {&expected.tensor});
+  EXPECT_EQ(expected.data<float>()[1], 1);
+  on.fill<uint8_t>({1, 0});
+  run();
+  EXPECT_EQ(y.data<float>()[0], 3);
+  EXPECT_EQ(y.data<float>()[1], 0);
+}
+
 TEST(Kernel, TakesAnyStrides) {
   Kernel kernel = compile(scaleText);
   TestTensor x("f32", {3, 2}), y("f32", {2, 3}, 20);
@@ -165,8 +197,6 @@ TEST(Compile, ReportsErrors) {
       compileError(adding(1) + "attention other(x: f32[N]) {\n  y[n] = x[n]\n  return y\n}\n", {.name = "a.attn"}),
       "a.attn: error: the source has 2 kernels (add, other): say which one");
   EXPECT_EQ(compileError(scaleText, {.dtype = "f8"}), "the dtype must be f32, bf16 or f16, but is 'f8'");
-  EXPECT_EQ(compileError(scaleText, {.checkBounds = true}),
-            "checks of data-dependent subscripts (--check-bounds) are not supported yet");
   EXPECT_EQ(compileError(scaleText, {.target = "pdp-11"}),
             "unknown target 'pdp-11': expected host or a Halide target such as x86-64-linux-avx2-fma");
 }

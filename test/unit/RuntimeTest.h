@@ -22,7 +22,8 @@ inline std::unique_ptr<NativeSignature> signatureOf(const char *text, int (*func
   if (!module)
     return nullptr;
   mlir::FailureOr<KernelInterface> interface = KernelInterface::of(*module->getOps<KernelOp>().begin());
-  return failed(interface) ? nullptr : std::make_unique<NativeSignature>(std::move(*interface), function);
+  return failed(interface) ? nullptr
+                           : std::make_unique<NativeSignature>(std::move(*interface), KernelFunctions{function});
 }
 
 } // namespace attn

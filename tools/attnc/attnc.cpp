@@ -39,7 +39,8 @@ static cl::opt<std::string> gradient("grad", cl::desc("Also compile the backward
                                      cl::value_desc("q,k,v"), cl::cat(category));
 static cl::opt<bool> noRuntime("no-runtime", cl::desc("Leave the runtime out: another object of the program has it"),
                                cl::cat(category));
-static cl::opt<bool> checkBounds("check-bounds", cl::desc("Make data-dependent subscripts out of bounds an error"),
+static cl::opt<bool> checkBounds("check-bounds",
+                                 cl::desc("Fail calls that use subscripts which depend on data and are out of bounds"),
                                  cl::cat(category));
 static cl::opt<std::string> output("o", cl::desc("Where to write: the object (its header beside it), or the stage"),
                                    cl::value_desc("PATH"), cl::cat(category));

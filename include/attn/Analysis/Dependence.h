@@ -31,9 +31,11 @@ SizeAttr indexSize(mlir::BlockArgument index);
 /// The name of an index variable in the source.
 llvm::StringRef indexName(mlir::BlockArgument index);
 
-/// Whether every subscript of `read` stays inside its dimension whatever the arguments are, so that the
-/// clamp of attn.read does nothing: it is an index variable of that dimension's size, or a constant below a constant
-/// size.
+/// Whether a subscript stays inside a dimension of this size whatever the arguments are, so that the clamp of attn.read
+/// does nothing: it is an index variable of that size, or a constant below a constant size.
+bool isInRange(mlir::Value subscript, SizeAttr size);
+
+/// Whether that holds of every subscript of `read`.
 bool isInRange(ReadOp read);
 
 } // namespace attn

@@ -46,9 +46,12 @@ struct CompileOptions {
   std::map<std::string, int64_t> sizes = {}; ///< Sizes fixed at compile time, by name.
   std::string dtype = {};                    ///< "f32", "bf16", "f16", or empty for the source's own.
   std::string name = "<source>";             ///< The source's name in messages.
-  bool checkBounds = false;                  ///< Data-dependent subscripts out of bounds are errors.
-  /// For tests, of `compile` alone: each tiled sum NAME has one more output, NAME_chunks: i64[3], with how many chunks of
-  /// keys the kernel visited, on how many of them it evaluated the mask, and how many there are. (The reference has none.)
+  /// A run fails with ATTN_ERROR_BOUNDS where a subscript that depends on data is used and outside its tensor, and
+  /// writes nothing. (The reference clamps such subscripts, as kernels do without this.)
+  bool checkBounds = false;
+  /// For tests, of `compile` alone: each tiled sum NAME has one more output, NAME_chunks: i64[3], with how many chunks
+  /// of keys the kernel visited, on how many of them it evaluated the mask, and how many there are. (The reference has
+  /// none.)
   bool countChunks = false;
 };
 
@@ -115,8 +118,8 @@ ATTN_EXPORT const std::vector<std::string> &stages();
 /// and std::invalid_argument for an unknown stage.
 ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &options, const std::string &stage);
 
-/// What was rewritten in the kernels of `source` and why, with the costs of their formulas before and after: operations,
-/// calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
+/// What was rewritten in the kernels of `source` and why, with the costs of their formulas before and after:
+/// operations, calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
 ATTN_EXPORT std::string explain(std::string_view source, const CompileOptions &options);
 
 /// Threads that all kernels of this process use together; 0 means one a core.

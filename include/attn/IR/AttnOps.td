@@ -45,6 +45,10 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     - K5. Every size name in the kernel occurs in some parameter's shape.
     - K6. `attn.checks`, where it is given, is a list of `{message, part, whole}`: a string and two sizes. A call is
       an error, with that message, unless `part` is at most `whole`.
+    - K7. `attn.bounds`, where it is given, makes this the checking kernel of another one (see the pass
+      `attn-check-bounds`): a list of `{statement, tensor, dimension, size}`. Outputs 2i and 2i + 1 are the least and the
+      greatest value of the subscript that element i tells: where `statement` reads `tensor`, that of the dimension, which
+      has this size.
   }];
   let arguments = (ins
     SymbolNameAttr:$sym_name,
@@ -75,6 +79,18 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     };
     /// The attribute `attn.checks`.
     ::llvm::SmallVector<Check> getChecks();
+    /// A subscript that depends on data: where `statement` reads `tensor`, that of `dimension`.
+    struct Bound {
+      ::mlir::StringAttr statement, tensor;
+      int64_t dimension;
+      SizeAttr size;
+    };
+    /// The attribute `attn.bounds`: empty unless this is a checking kernel.
+    ::llvm::SmallVector<Bound> getBounds();
+    bool checksBounds() { return (*this)->hasAttr(boundsName); }
+    static constexpr ::llvm::StringRef boundsName = "attn.bounds";
+    /// What the name of a checking kernel has after that of its kernel. No kernel of a source has such a name.
+    static constexpr ::llvm::StringRef boundsSuffix = ".bounds";
   }];
 }
 

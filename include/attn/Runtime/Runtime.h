@@ -30,7 +30,8 @@ enum attn_error {
   ATTN_ERROR_OVERLAP = 9,     /* an output shares memory with another tensor or with itself */
   ATTN_ERROR_MEMORY = 10,     /* out of memory */
   ATTN_ERROR_KERNEL = 11,     /* the kernel itself failed */
-  ATTN_ERROR_COUNT = 12       /* the wrong number of tensors (only from C++ and Python) */
+  ATTN_ERROR_COUNT = 12,      /* the wrong number of tensors (only from C++ and Python) */
+  ATTN_ERROR_BOUNDS = 13      /* a subscript that depends on data is outside its tensor (only with --check-bounds) */
 };
 
 /* What went wrong in this thread's last failed call: which tensor, what was expected and what was found. Empty

@@ -81,8 +81,28 @@ typedef struct {
   int (*function)(void **); /* Halide's FUNCTION_argv; NULL where a call is only to be checked */
 } attn_signature;
 
+/* A subscript that depends on data: where `statement` reads `tensor`, that of the dimension, which has this size. */
+typedef struct {
+  const char *statement;
+  const char *tensor;
+  int64_t dimension;
+  attn_expression size;
+} attn_bound;
+
+/* What looks for subscripts outside their dimensions before a kernel runs (--check-bounds). */
+typedef struct {
+  int64_t count;
+  const attn_bound *bounds;
+  /* Halide's FUNCTION_argv of the checking kernel. Its arguments are the kernel's inputs and sizes, and for each of
+   * `bounds` two buffers of rank 0 and 64-bit integers: they get the subscript's least and greatest value. */
+  int (*function)(void **);
+} attn_bounds;
+
 /* Checks the tensors and runs the kernel on them. Returns a code of attn/Runtime/Runtime.h. */
 int attn_invoke(const attn_signature *signature, const DLTensor *const *tensors);
+
+/* The same, and checks the subscripts that depend on data in between. */
+int attn_invoke_checked(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors);
 
 /* Checks the inputs and writes the extents of all outputs to `shapes`, one output after the other. */
 int attn_output_shapes(const attn_signature *signature, const DLTensor *const *inputs, int64_t *shapes);

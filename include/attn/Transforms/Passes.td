@@ -5,6 +5,61 @@
 
 include "mlir/Pass/PassBase.td"
 
+def AttnCheckBounds : Pass<"attn-check-bounds", "::mlir::ModuleOp"> {
+  let summary = "Adds kernels that find subscripts outside their tensors";
+  let description = [{
+    Each kernel with subscripts that depend on data gets a *checking kernel*, named after it with the suffix `.bounds`. It has the same
+    parameters and, for each such subscript, two outputs: its least and its greatest value where the kernel's outputs use it. Not
+    used is what a `where` or the mask of a softmax leaves out, what a weight that is masked is multiplied by, and the side of a
+    `select`, `and` or `or` that does not matter; 0 and −1, which are outside no dimension, stand for it.
+
+    The pass comes first: it needs the front end's `attn.tensor`s. From there on the new kernel is one like all others.
+
+    ```mlir
+    %y = attn.tensor "y"(%m: M) : f32 {
+      %0 = attn.reduce sum(%j: J) : f32 {
+        %1 = attn.read %index[%m, %j] : !attn.tensor<[M, J], i32>
+        %2 = attn.read %x[%1] : !attn.tensor<[N], f32>
+        attn.yield %2 : f32
+      } where {
+        %1 = attn.read %count[%m] : !attn.tensor<[M], i32>
+        %2 = arith.cmpi slt, %j, %1 : i64
+        attn.yield %2 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    gets a kernel that returns
+
+    ```mlir
+    %x_0_least = attn.tensor "x_0_least"() : i64 {
+      %0 = attn.reduce min(%m: M, %j: J) : i64 {
+        %1 = attn.read %index[%m, %j] : !attn.tensor<[M, J], i32>
+        %2 = attn.read %count[%m] : !attn.tensor<[M], i32>
+        %3 = arith.cmpi slt, %j, %2 : i64
+        %c0_i64 = arith.constant 0 : i64
+        %4 = arith.select %3, %1, %c0_i64 : i64
+        attn.yield %4 : i64
+      }
+      attn.yield %0 : i64
+    }
+    %x_0_greatest = attn.tensor "x_0_greatest"() : i64 {
+      %0 = attn.reduce max(%m: M, %j: J) : i64 {
+        %1 = attn.read %index[%m, %j] : !attn.tensor<[M, J], i32>
+        %2 = attn.read %count[%m] : !attn.tensor<[M], i32>
+        %3 = arith.cmpi slt, %j, %2 : i64
+        %c-1_i64 = arith.constant -1 : i64
+        %4 = arith.select %3, %1, %c-1_i64 : i64
+        attn.yield %4 : i64
+      }
+      attn.yield %0 : i64
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
