@@ -237,7 +237,12 @@ void Nest::definePointwise(DefinitionOpInterface op) {
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
-  func(vars) = convert(value, storageType(type.getElementType()));
+  value = convert(value, storageType(type.getElementType()));
+  if (const MatrixPlan *plan = kernel.plan.matrix(op)) {
+    matrix.emplace(kernel, *plan, op, vars);
+    value = Halide::select(matrix->suits(), matrix->define(), value);
+  }
+  func(vars) = value;
 }
 
 } // namespace attn::lowering

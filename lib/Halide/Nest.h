@@ -16,6 +16,7 @@
 #define ATTN_LIB_HALIDE_NEST_H
 
 #include "KernelLowering.h"
+#include "Matrix.h"
 #include "Reduction.h"
 
 #include <optional>
@@ -111,6 +112,7 @@ private:
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
   std::vector<Stage> stages;
   std::optional<Halide::Var> rowLoop, laneLoop;
+  std::optional<Matrix> matrix; ///< Computes the Func where it suits.
 };
 
 /// Lowers a region in the loops of stage `consumer` of a nest.

@@ -51,8 +51,16 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine) {
                softmax.getMask().getDefiningOp<MaskOp>().getBody());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op); sum && !sum.getWhere().empty())
       addRange(plan.ranges, sum.getName(), sum.getWhere());
+    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op))
+      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan.lanes))
+        plan.matrices.push_back(*matrix);
   });
   return plan;
+}
+
+const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
+  auto found = llvm::find_if(matrices, [&](const MatrixPlan &plan) { return plan.statement == statement; });
+  return found == matrices.end() ? nullptr : &*found;
 }
 
 void Plan::print(llvm::raw_ostream &os) const {

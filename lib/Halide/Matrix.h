@@ -1,0 +1,66 @@
+//===- Matrix.h - The matrix plan of a statement ----------------*- C++ -*-===//
+//
+// A statement around sums of products, many rows at a time. Matrix.cpp says what is computed, MatrixSchedule.cpp how;
+// docs/plans.md has the loop nest.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_MATRIX_H
+#define ATTN_LIB_HALIDE_MATRIX_H
+
+#include "KernelLowering.h"
+#include "Region.h"
+
+#include <optional>
+
+namespace attn::lowering {
+
+class Matrix {
+public:
+  /// The plan for `op`, a statement with these index variables: the last index first.
+  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars);
+
+  /// Defines all sums; the value of an element, where `suits` holds.
+  Halide::Expr define();
+  /// Whether there are enough rows and columns for one register tile.
+  Halide::Expr suits();
+  /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
+  void schedule(Halide::Func func, Halide::Stage stage);
+
+private:
+  friend class MatrixRegion;
+
+  /// One sum of the statement.
+  struct Sum {
+    Halide::Func part;              ///< (column, row, others, outer reduction variables, block): of one block of terms.
+    Halide::Func total;             ///< (column, row, others)
+    std::optional<Halide::RDom> terms;  ///< Of a part.
+    std::optional<Halide::RDom> blocks; ///< Of a total.
+  };
+  /// What a sum's terms take from the columns, stored for a panel of them.
+  struct Pack {
+    mlir::Value value;
+    Halide::Func func;
+    std::vector<Halide::Expr> call; ///< Its arguments, but for the column and the reduction variables.
+  };
+
+  Halide::Expr addSum(ReduceOp op);
+  /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
+  Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
+  void bindIndices(Environment &environment);
+
+  int columns() const { return plan.vectors * plan.lanes; }
+
+  KernelLowering &kernel;
+  const MatrixPlan &plan;
+  DefinitionOpInterface op;
+  std::vector<Halide::Var> vars;
+  Halide::Var column, row;
+  std::vector<Halide::Var> others;
+  std::vector<Sum> sums;
+  std::vector<Pack> packs;
+};
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_MATRIX_H
