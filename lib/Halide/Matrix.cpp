@@ -28,8 +28,9 @@ private:
   ReduceOp sum;
 };
 
-Matrix::Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars)
-    : kernel(kernel), plan(plan), op(op), vars(vars) {
+Matrix::Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars,
+               bool oneBlock)
+    : kernel(kernel), plan(plan), op(op), vars(vars), oneBlock(oneBlock) {
   unsigned rank = vars.size();
   column = vars[0];
   row = vars[rank - 1 - plan.row];
@@ -45,7 +46,10 @@ void Matrix::bindIndices(Environment &environment) {
 
 Expr Matrix::suits() {
   auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
+  Expr enough = extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
+  if (oneBlock)
+    op.walk([&](ReduceOp sum) { enough = enough && extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block); });
+  return enough;
 }
 
 Expr Matrix::define() {
@@ -59,8 +63,8 @@ Expr Matrix::define() {
 Expr Matrix::addSum(ReduceOp reduce) {
   std::string base = op.getName().str() + "_sum";
   Sum sum;
-  sum.part = Func(kernel.uniqueName(base + "_block"));
-  sum.total = Func(kernel.uniqueName(base));
+  sum.chain = Func(kernel.uniqueName(base + "_chain"));
+  sum.block = Func(kernel.uniqueName(base + "_block"));
   std::vector<Var> elementVars = {column, row};
   elementVars.insert(elementVars.end(), others.begin(), others.end());
   std::vector<Expr> element(elementVars.begin(), elementVars.end());
@@ -69,42 +73,58 @@ Expr Matrix::addSum(ReduceOp reduce) {
   llvm::SmallVector<Expr> counts;
   for (SizeAttr size : reduce.getSizes().getAsRange<SizeAttr>())
     counts.push_back(extent(kernel, size));
-  int blockSize = plan.block;
+  int chainSize = plan.chain, blockSize = plan.block;
   Halide::Region ranges = {{0, (counts.back() + blockSize - 1) / blockSize}};
   for (const Expr &count : llvm::reverse(llvm::ArrayRef(counts).drop_back()))
     ranges.push_back({0, count});
-  RDom blocks(ranges), terms(0, blockSize);
-  sum.blocks = blocks;
+  sum.blocks = RDom(ranges);
+  sum.groups = RDom(0, blockSize / chainSize);
+  sum.terms = RDom(0, chainSize);
 
   Environment environment;
   bindIndices(environment);
-  std::vector<Var> partVars = elementVars;
-  std::vector<Expr> call = element;
+  std::vector<Var> chainVars = elementVars;
   llvm::SmallVector<IndexBinding> at;
-  for (int dimension = blocks.dimensions() - 1; dimension > 0; --dimension) {
+  for (int dimension = sum.blocks.dimensions() - 1; dimension > 0; --dimension) {
     Var outer(kernel.uniqueName("r$"));
-    partVars.push_back(outer);
-    call.push_back(blocks[dimension]);
+    chainVars.push_back(outer);
     at.push_back({outer, {outer}, false, {}});
   }
-  Var block(kernel.uniqueName("block$"));
-  partVars.push_back(block);
-  call.push_back(blocks[0]);
-  Expr index = block * blockSize + terms.x;
-  terms.where(index < counts.back());
-  sum.terms = terms;
-  at.push_back({Halide::unsafe_promise_clamped(index, 0, Halide::max(counts.back(), 1) - 1), {}, false, terms.x});
+  Var block(kernel.uniqueName("block$")), group(kernel.uniqueName("group$"));
+  chainVars.push_back(block);
+  std::vector<Var> blockVars = chainVars;
+  chainVars.push_back(group);
+  Expr first = block * blockSize, index = first + group * chainSize + sum.terms.x;
+  sum.terms.where(index < counts.back());
+  at.push_back({Halide::unsafe_promise_clamped(index, 0, Halide::max(counts.back(), 1) - 1), {}, false, sum.terms.x});
   bindReduction(reduce, environment, at);
   MatrixRegion lowering(*this, environment, reduce);
-  Expr term = atEachStep(ReduceKind::Sum, reductionTerm(reduce, lowering), terms.x);
-  std::vector<Expr> partElement(partVars.begin(), partVars.end());
-  sum.part(partVars) = constant(term.type(), 0);
-  sum.part(partElement) += term;
+  Expr term = atEachStep(ReduceKind::Sum, reductionTerm(reduce, lowering), sum.terms.x);
+  Expr zero = constant(term.type(), 0);
+  std::vector<Expr> chainAt(chainVars.begin(), chainVars.end());
+  sum.chain(chainVars) = zero;
+  sum.chain(chainAt) += term;
 
-  Halide::Type wide = Halide::Float(64);
-  sum.total(elementVars) = constant(wide, 0);
-  sum.total(element) += Halide::cast(wide, sum.part(call));
-  Expr result = Halide::cast(term.type(), sum.total(element));
+  sum.groups.where(first + sum.groups.x * chainSize < counts.back());
+  std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
+  chainAt.back() = sum.groups.x;
+  sum.block(blockVars) = zero;
+  sum.block(blockAt) += sum.chain(chainAt);
+
+  Expr result;
+  if (oneBlock) {
+    blockAt.back() = 0;
+    result = sum.block(blockAt);
+  } else {
+    sum.total = Func(kernel.uniqueName(base));
+    std::vector<Expr> call = element;
+    for (int dimension = sum.blocks.dimensions() - 1; dimension >= 0; --dimension)
+      call.push_back(sum.blocks[dimension]);
+    Halide::Type wide = Halide::Float(64);
+    sum.total(elementVars) = constant(wide, 0);
+    sum.total(element) += Halide::cast(wide, sum.block(call));
+    result = Halide::cast(term.type(), sum.total(element));
+  }
   sums.push_back(sum);
   return result;
 }

@@ -18,11 +18,13 @@ namespace attn::lowering {
 class Matrix {
 public:
   /// The plan for `op`, a statement with these index variables: the last index first.
-  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars);
+  /// With `oneBlock` its sums may have no more terms than a block.
+  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars,
+         bool oneBlock);
 
   /// Defines all sums; the value of an element, where `suits` holds.
   Halide::Expr define();
-  /// Whether there are enough rows and columns for one register tile.
+  /// Whether there are enough rows and columns for one register tile, and no more terms than a block has, or any number.
   Halide::Expr suits();
   /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
   void schedule(Halide::Func func, Halide::Stage stage);
@@ -32,10 +34,10 @@ private:
 
   /// One sum of the statement.
   struct Sum {
-    Halide::Func part;              ///< (column, row, others, outer reduction variables, block): of one block of terms.
-    Halide::Func total;             ///< (column, row, others)
-    std::optional<Halide::RDom> terms;  ///< Of a part.
-    std::optional<Halide::RDom> blocks; ///< Of a total.
+    Halide::Func chain; ///< (column, row, others, outer reduction variables, block, group): of terms in order.
+    Halide::Func block; ///< (column, row, others, outer reduction variables, block): of chains in order.
+    Halide::Func total; ///< (column, row, others): of blocks, in f64; undefined where one block is all.
+    Halide::RDom terms, groups, blocks; ///< Of a chain, a block, the total.
   };
   /// What a sum's terms take from the columns, stored for a panel of them.
   struct Pack {
@@ -55,6 +57,7 @@ private:
   const MatrixPlan &plan;
   DefinitionOpInterface op;
   std::vector<Halide::Var> vars;
+  bool oneBlock;
   Halide::Var column, row;
   std::vector<Halide::Var> others;
   std::vector<Sum> sums;

@@ -12,6 +12,10 @@ namespace attn::lowering {
 
 void Matrix::schedule(Func func, Halide::Stage stage) {
   int lanes = plan.lanes, rows = plan.rows;
+  // All of it, whatever its consumers are thought to need.
+  auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
+  for (unsigned position = 0; position < vars.size(); ++position)
+    func.bound(vars[vars.size() - 1 - position], 0, Halide::max(extent(kernel, shape[position]), 1));
   // Whole tiles alone: the last ones overlap those before.
   Var panel("panel$"), inPanel("in_panel$"), vector("vector$"), lane("lane$");
   Var tile("tile$"), inTile("in_tile$"), group("group$"), inGroup("in_group$");
@@ -35,17 +39,23 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
 
   for (Pack &pack : packs)
     pack.func.compute_at(func, task).bound_extent(column, columns()).vectorize(column, lanes).unroll(column);
+  auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
+  auto compute = [&](Func sum, Halide::LoopLevel where, const Halide::RDom &loops) {
+    sum.compute_at(where).bound_extent(column, columns()).bound_extent(row, rows);
+    tiled(sum);
+    std::vector<VarOrRVar> order = {column, row};
+    for (int dimension = 0; dimension < loops.dimensions(); ++dimension)
+      order.push_back(loops[dimension]);
+    tiled(sum.update().reorder(order));
+  };
   for (Sum &sum : sums) {
-    auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
-    sum.total.compute_at(func, inGroup).bound_extent(column, columns()).bound_extent(row, rows);
-    tiled(sum.total);
-    sum.part.compute_at(sum.total, (*sum.blocks)[0]).bound_extent(column, columns()).bound_extent(row, rows);
-    tiled(sum.part);
-    std::vector<VarOrRVar> blockLoops = {column, row};
-    for (int dimension = 0; dimension < sum.blocks->dimensions(); ++dimension)
-      blockLoops.push_back((*sum.blocks)[dimension]);
-    tiled(sum.total.update().reorder(blockLoops));
-    tiled(sum.part.update().reorder(column, row, sum.terms->x));
+    Halide::LoopLevel where(func, inGroup);
+    if (!oneBlock) {
+      compute(sum.total, where, sum.blocks);
+      where = Halide::LoopLevel(sum.total, sum.blocks[0]);
+    }
+    compute(sum.block, where, sum.groups);
+    compute(sum.chain, Halide::LoopLevel(sum.block, sum.groups[0]), sum.terms);
   }
 }
 

@@ -239,8 +239,13 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
   value = convert(value, storageType(type.getElementType()));
   if (const MatrixPlan *plan = kernel.plan.matrix(op)) {
-    matrix.emplace(kernel, *plan, op, vars);
-    value = Halide::select(matrix->suits(), matrix->define(), value);
+    bool mayBeShort = true;
+    op.walk([&](ReduceOp sum) { mayBeShort &= sum.getSizes().size() == 1; });
+    if (mayBeShort)
+      matrices.emplace_back(kernel, *plan, op, vars, true);
+    matrices.emplace_back(kernel, *plan, op, vars, false);
+    for (Matrix &matrix : llvm::reverse(matrices))
+      value = Halide::select(matrix.suits(), matrix.define(), value);
   }
   func(vars) = value;
 }

@@ -86,8 +86,8 @@ void Nest::scheduleStage(Stage &stage) {
 void Nest::schedule() {
   int width = kernel.plan.lanes;
   func.compute_root();
-  if (matrix)
-    matrix->schedule(func, func.specialize(matrix->suits()));
+  for (Matrix &matrix : matrices)
+    matrix.schedule(func, func.specialize(matrix.suits()));
   bool vectorise = lanes && !vars.empty();
   std::vector<Var> rows(vars.begin() + (vectorise ? 1 : 0), vars.end());
   if (vectorise) {

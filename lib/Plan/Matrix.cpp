@@ -48,7 +48,7 @@ static bool suits(ReduceOp sum, mlir::Region &body, unsigned row) {
 
 std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes) {
   mlir::Region &body = op.getBody();
-  if (llvm::isa<WeightedSumOp>(op))
+  if (llvm::isa<WeightedSumOp>(op) || body.getNumArguments() < 2)
     return std::nullopt;
   llvm::SmallVector<ReduceOp> sums;
   op.walk([&](ReduceOp sum) { sums.push_back(sum); });
@@ -61,10 +61,12 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
       plan.statement = op;
       plan.name = op.getName().str();
       plan.row = row;
+      plan.rowName = indexName(body.getArgument(row)).str();
+      plan.columnName = indexName(body.getArguments().back()).str();
       plan.lanes = lanes;
-      plan.rows = machine.vectorRegisters >= 32 ? 8 : 4;
+      plan.rows = machine.vectorRegisters >= 32 ? 7 : 6;
       plan.vectors = 2;
-      if (const char *text = getenv("MM")) sscanf(text, "%ux%u,%u,%u", &plan.rows, &plan.vectors, &plan.tiles, &plan.block);
+      if (const char *text = getenv("MM")) sscanf(text, "%ux%u,%u,%u,%u", &plan.rows, &plan.vectors, &plan.tiles, &plan.chain, &plan.block);
       return plan;
     }
   return std::nullopt;

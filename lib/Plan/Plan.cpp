@@ -68,6 +68,11 @@ void Plan::print(llvm::raw_ostream &os) const {
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
      << " x " << tile.valueUnroll << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
+  for (const MatrixPlan &matrix : matrices)
+    os << "matrix " << matrix.name << ": register tiles of " << matrix.rows << ' ' << matrix.rowName << " x "
+       << matrix.vectors * matrix.lanes << ' ' << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes
+       << ' ' << matrix.columnName << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName
+       << ", sums in chains of " << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible << "; without a mask " << range.certain << '\n';
 }

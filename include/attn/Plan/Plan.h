@@ -45,12 +45,14 @@ struct KeyRangePlan {
 struct MatrixPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the statement.
+  std::string rowName, columnName;      ///< Indices of the rows and columns.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   unsigned lanes = 4;                   ///< Columns in a vector.
   unsigned rows = 4;                    ///< Rows of a register tile.
   unsigned vectors = 2;                 ///< Vectors of columns of a register tile.
-  unsigned tiles = 32;                  ///< Register tiles, one below the other, for which a panel is packed.
-  unsigned block = 32;                  ///< Terms that are added in registers.
+  unsigned tiles = 64;                  ///< Register tiles, one below the other, for which a panel is packed.
+  unsigned chain = 24;                  ///< Terms that are added in order.
+  unsigned block = 192;                 ///< Terms whose chains are added in order; blocks are added in f64.
 
   /// The plan for `op`, if it suits it.
   static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes);
