@@ -46,10 +46,16 @@ void Matrix::bindIndices(Environment &environment) {
 
 Expr Matrix::suits() {
   auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  Expr enough = extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
-  if (oneBlock)
-    op.walk([&](ReduceOp sum) { enough = enough && extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block); });
-  return enough;
+  return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
+}
+
+Expr Matrix::isShort() {
+  Expr result = Halide::Internal::const_true();
+  op.walk([&](ReduceOp sum) {
+    result = result && sum.getSizes().size() == 1 &&
+             extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block);
+  });
+  return Halide::Internal::simplify(result);
 }
 
 Expr Matrix::define() {

@@ -24,8 +24,10 @@ public:
 
   /// Defines all sums; the value of an element, where `suits` holds.
   Halide::Expr define();
-  /// Whether there are enough rows and columns for one register tile, and no more terms than a block has, or any number.
+  /// Whether there are enough rows and columns for one register tile.
   Halide::Expr suits();
+  /// Whether no sum has more terms than a block.
+  Halide::Expr isShort();
   /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
   void schedule(Halide::Func func, Halide::Stage stage);
 

@@ -35,7 +35,7 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
   fuse(group);
   for (const Var &other : others)
     fuse(other);
-  stage.parallel(task);
+  stage.parallel(task).never_partition(task, inGroup);
 
   for (Pack &pack : packs)
     pack.func.compute_at(func, task).bound_extent(column, columns()).vectorize(column, lanes).unroll(column);
@@ -47,6 +47,8 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
     for (int dimension = 0; dimension < loops.dimensions(); ++dimension)
       order.push_back(loops[dimension]);
     tiled(sum.update().reorder(order));
+    for (int dimension = 0; dimension < loops.dimensions(); ++dimension)
+      sum.update().never_partition(loops[dimension]);
   };
   for (Sum &sum : sums) {
     Halide::LoopLevel where(func, inGroup);

@@ -239,13 +239,16 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
   value = convert(value, storageType(type.getElementType()));
   if (const MatrixPlan *plan = kernel.plan.matrix(op)) {
-    bool mayBeShort = true;
-    op.walk([&](ReduceOp sum) { mayBeShort &= sum.getSizes().size() == 1; });
-    if (mayBeShort)
-      matrices.emplace_back(kernel, *plan, op, vars, true);
-    matrices.emplace_back(kernel, *plan, op, vars, false);
-    for (Matrix &matrix : llvm::reverse(matrices))
-      value = Halide::select(matrix.suits(), matrix.define(), value);
+    Matrix inBlocks(kernel, *plan, op, vars, false), inOneBlock(kernel, *plan, op, vars, true);
+    Expr isShort = inBlocks.isShort();
+    if (!Halide::Internal::is_const_zero(isShort))
+      matrices.push_back(inOneBlock);
+    if (!Halide::Internal::is_const_one(isShort))
+      matrices.push_back(inBlocks);
+    Expr sum = matrices.back().define();
+    if (matrices.size() == 2)
+      sum = Halide::select(isShort, matrices.front().define(), sum);
+    value = Halide::select(matrices.front().suits(), sum, value);
   }
   func(vars) = value;
 }

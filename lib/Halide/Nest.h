@@ -112,7 +112,7 @@ private:
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
   std::vector<Stage> stages;
   std::optional<Halide::Var> rowLoop, laneLoop;
-  std::vector<Matrix> matrices; ///< The first one that suits the sizes computes the Func.
+  std::vector<Matrix> matrices; ///< What computes the Func where it suits: sums of one block, of any number, or both.
 };
 
 /// Lowers a region in the loops of stage `consumer` of a nest.
