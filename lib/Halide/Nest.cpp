@@ -61,12 +61,35 @@ static bool isContiguous(ReduceOp op, mlir::Value lane) {
   return !nested && alongReduction && !alongLane;
 }
 
+/// Whether the condition of `op` is one for all of its elements, so that it decides if loops run at all.
+static bool hasFlag(ReduceOp op) {
+  return op.isConditional() && dependence(yielded(op.getWhere())).empty() && op.getWhere().getOps<ReduceOp>().empty();
+}
+
+namespace {
+class FlagLowering : public RegionLowering {
+public:
+  using RegionLowering::RegionLowering;
+
+protected:
+  Expr reduce(ReduceOp) override { llvm_unreachable("a flag has no reductions"); }
+};
+} // namespace
+
+/// Lets the loops of `domain` run only where the flag of `op` is set.
+static void runWhereFlagged(ReduceOp op, KernelLowering &kernel, RDom &domain) {
+  if (!hasFlag(op))
+    return;
+  Environment environment;
+  domain.where(FlagLowering(kernel, environment).expression(yielded(op.getWhere())));
+}
+
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
   bindReduction(op, environment, at);
   StageLowering lowering(*this, environment, consumer);
-  Expr term = reductionTerm(op, lowering);
+  Expr term = reductionTerm(op, lowering, !hasFlag(op));
   for (const IndexBinding &binding : at)
     if (binding.loop)
       return atEachStep(op.getKind(), term, *binding.loop);
@@ -141,7 +164,7 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     llvm::SmallVector<Expr> counts;
     for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
       counts.push_back(extent(kernel, size));
-    addSum(func, counts, std::move(stage), Expr(),
+    addSum(func, counts, std::move(stage), Expr(), [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
            [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
     return;
   }
@@ -151,6 +174,7 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     ranges.push_back({0, extent(kernel, size)});
   std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
   RDom domain(ranges);
+  runWhereFlagged(op, kernel, domain);
   llvm::SmallVector<IndexBinding> at;
   for (int dimension = domain.dimensions() - 1; dimension >= 0; --dimension)
     at.push_back({domain[dimension], {}, false, domain[dimension]});
@@ -193,6 +217,8 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   bool isLong = op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType());
   Expr inBlocks = isLong ? whole / blockSize * blockSize : Expr(0);
   RDom vectors(ranges(whole - inBlocks)), tail(ranges(sizes.back() % width));
+  runWhereFlagged(op, kernel, vectors);
+  runWhereFlagged(op, kernel, tail);
   auto inVector = [&](Expr vector) { return vector * width + lane; };
   Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return inVector(inBlocks + r); }), self);
   Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
@@ -209,7 +235,8 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
     addStage(firstStage);
     Stage blocksStage = firstStage;
     sizes.back() = inBlocks;
-    addSum(partial, sizes, blocksStage, first(partialArguments), [&](llvm::ArrayRef<IndexBinding> at, int block) {
+    addSum(partial, sizes, blocksStage, first(partialArguments),
+           [&](RDom &domain) { runWhereFlagged(op, kernel, domain); }, [&](llvm::ArrayRef<IndexBinding> at, int block) {
       llvm::SmallVector<IndexBinding> indices(at);
       indices.back().expr = inVector(indices.back().expr);
       return reductionBody(op, inner, indices, block);

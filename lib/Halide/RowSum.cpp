@@ -121,7 +121,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   Stage sumStage;
   sumStage.vars = vars;
   Func sum(kernel.uniqueName(name + "_sum"));
-  addSum(sum, extent(kernel, keySize), sumStage, Expr(), [&](llvm::ArrayRef<IndexBinding> at, int sumSelf) {
+  addSum(sum, extent(kernel, keySize), sumStage, Expr(), [](Halide::RDom &) {}, [&](llvm::ArrayRef<IndexBinding> at, int sumSelf) {
     const IndexBinding &keyLoop = at.front();
     Environment inside;
     bindIndices(body, inside, keyLoop);
