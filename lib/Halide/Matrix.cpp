@@ -52,8 +52,7 @@ Expr Matrix::suits() {
 Expr Matrix::isShort() {
   Expr result = Halide::Internal::const_true();
   op.walk([&](ReduceOp sum) {
-    result = result && sum.getSizes().size() == 1 &&
-             extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block);
+    result = result && sum.getSizes().size() == 1 && extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block);
   });
   return Halide::Internal::simplify(result);
 }
@@ -151,18 +150,16 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
     }
   inner.bind(columnIndex, column);
   for (mlir::BlockArgument argument : inOrder(indices))
-    if (argument.getOwner() != reduce.getBody().front().getArguments().front().getOwner() && argument != columnIndex) {
+    if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {
       Var var = environment.indices.find(argument)->second.vars[0];
       inner.bind(argument, var);
       arguments.push_back(var);
       call.push_back(var);
     }
-  Pack pack;
-  pack.value = value;
-  pack.func = Func(kernel.uniqueName(op.getName().str() + "_panel"));
-  pack.func(arguments) = MatrixRegion(*this, inner).expression(value);
+  Func pack(kernel.uniqueName(op.getName().str() + "_panel"));
+  pack(arguments) = MatrixRegion(*this, inner).expression(value);
   packs.push_back(pack);
-  return pack.func(call);
+  return pack(call);
 }
 
 } // namespace attn::lowering

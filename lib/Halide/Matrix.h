@@ -41,13 +41,6 @@ private:
     Halide::Func total; ///< (column, row, others): of blocks, in f64; undefined where one block is all.
     Halide::RDom terms, groups, blocks; ///< Of a chain, a block, the total.
   };
-  /// What a sum's terms take from the columns, stored for a panel of them.
-  struct Pack {
-    mlir::Value value;
-    Halide::Func func;
-    std::vector<Halide::Expr> call; ///< Its arguments, but for the column and the reduction variables.
-  };
-
   Halide::Expr addSum(ReduceOp op);
   /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
   Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
@@ -63,7 +56,7 @@ private:
   Halide::Var column, row;
   std::vector<Halide::Var> others;
   std::vector<Sum> sums;
-  std::vector<Pack> packs;
+  std::vector<Halide::Func> packs; ///< (column, reduction variables, others): what terms take from a panel of columns.
 };
 
 } // namespace attn::lowering

@@ -37,8 +37,8 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
     fuse(other);
   stage.parallel(task).never_partition(task, inGroup);
 
-  for (Pack &pack : packs)
-    pack.func.compute_at(func, task).bound_extent(column, columns()).vectorize(column, lanes).unroll(column);
+  for (Func &pack : packs)
+    pack.compute_at(func, task).bound_extent(column, columns()).vectorize(column, lanes).unroll(column);
   auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
   auto compute = [&](Func sum, Halide::LoopLevel where, const Halide::RDom &loops) {
     sum.compute_at(where).bound_extent(column, columns()).bound_extent(row, rows);

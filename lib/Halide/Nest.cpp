@@ -164,8 +164,9 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     llvm::SmallVector<Expr> counts;
     for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
       counts.push_back(extent(kernel, size));
-    addSum(func, counts, std::move(stage), Expr(), [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
-           [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
+    addSum(
+        func, counts, std::move(stage), Expr(), [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
+        [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
     return;
   }
   int self = addStage(std::move(stage));
@@ -235,12 +236,14 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
     addStage(firstStage);
     Stage blocksStage = firstStage;
     sizes.back() = inBlocks;
-    addSum(partial, sizes, blocksStage, first(partialArguments),
-           [&](RDom &domain) { runWhereFlagged(op, kernel, domain); }, [&](llvm::ArrayRef<IndexBinding> at, int block) {
-      llvm::SmallVector<IndexBinding> indices(at);
-      indices.back().expr = inVector(indices.back().expr);
-      return reductionBody(op, inner, indices, block);
-    });
+    addSum(
+        partial, sizes, blocksStage, first(partialArguments),
+        [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
+        [&](llvm::ArrayRef<IndexBinding> at, int block) {
+          llvm::SmallVector<IndexBinding> indices(at);
+          indices.back().expr = inVector(indices.back().expr);
+          return reductionBody(op, inner, indices, block);
+        });
   }
 
   std::vector<Expr> lanesValues;

@@ -1,7 +1,7 @@
 //===- NestSum.cpp - Long sums of a nest, in blocks -------------------------===//
 //
-// A sum of n floats in order is off by up to n roundings. In a nest it is made of blocks, and blocks of f32 are added in
-// f64:
+// A sum of n floats in order is off by up to n roundings. In a nest it is made of blocks, and blocks of f32 are added
+// in f64:
 //
 //   total = 0                                 f64
 //   for blocks of 32 terms:

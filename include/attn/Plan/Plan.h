@@ -48,7 +48,7 @@ struct MatrixPlan {
   std::string rowName, columnName;      ///< Indices of the rows and columns.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   unsigned lanes = 4;                   ///< Columns in a vector.
-  unsigned rows = 4;                    ///< Rows of a register tile.
+  unsigned rows = 6;                    ///< Rows of a register tile.
   unsigned vectors = 2;                 ///< Vectors of columns of a register tile.
   unsigned tiles = 64;                  ///< Register tiles, one below the other, for which a panel is packed.
   unsigned chain = 24;                  ///< Terms that are added in order.
@@ -58,8 +58,8 @@ struct MatrixPlan {
   static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes);
 };
 
-/// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's own
-/// indices, but not with the row, which is the index at position `row`.
+/// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
+/// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
 
 struct Plan {
