@@ -8,15 +8,6 @@
 
 namespace attn::lowering {
 
-/// A formula without reductions, such as a mask's.
-class PlainRegion : public RegionLowering {
-public:
-  using RegionLowering::RegionLowering;
-
-protected:
-  Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction where none can be"); }
-};
-
 /// `bound` as a number of keys between 0 and `count`, Int(32).
 Halide::Expr boundOfKeys(const KeyBound &bound, RegionLowering &lowering, Halide::Expr count);
 

@@ -46,12 +46,20 @@ std::vector<Var> Nest::ordered(const std::vector<Var> &found, int consumer) {
 // Reductions
 //===----------------------------------------------------------------------===//
 
+/// Lets the loops of `domain` run only where the flag of `op` is set.
+static void runWhereFlagged(ReduceOp op, KernelLowering &kernel, RDom &domain) {
+  if (!hasFlag(op))
+    return;
+  Environment environment;
+  domain.where(PlainRegion(kernel, environment).expression(yielded(op.getWhere())));
+}
+
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
   bindReduction(op, environment, at);
   StageLowering lowering(*this, environment, consumer);
-  Expr term = reductionTerm(op, lowering);
+  Expr term = reductionTerm(op, lowering, !hasFlag(op));
   for (const IndexBinding &binding : at)
     if (binding.loop)
       return atEachStep(op.getKind(), term, *binding.loop);
@@ -126,8 +134,9 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     llvm::SmallVector<Expr> counts;
     for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
       counts.push_back(extent(kernel, size));
-    addSum(func, counts, std::move(stage), Expr(),
-           [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
+    addSum(
+        func, counts, std::move(stage), Expr(), [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
+        [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
     return;
   }
   int self = addStage(std::move(stage));
@@ -136,6 +145,7 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
     ranges.push_back({0, extent(kernel, size)});
   std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
   RDom domain(ranges);
+  runWhereFlagged(op, kernel, domain);
   llvm::SmallVector<IndexBinding> at;
   for (int dimension = domain.dimensions() - 1; dimension >= 0; --dimension)
     at.push_back({domain[dimension], {}, false, domain[dimension]});
@@ -178,6 +188,8 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   bool isLong = op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType());
   Expr inBlocks = isLong ? whole / blockSize * blockSize : Expr(0);
   RDom vectors(ranges(whole - inBlocks)), tail(ranges(sizes.back() % width));
+  runWhereFlagged(op, kernel, vectors);
+  runWhereFlagged(op, kernel, tail);
   auto inVector = [&](Expr vector) { return vector * width + lane; };
   Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return inVector(inBlocks + r); }), self);
   Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
@@ -194,11 +206,14 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
     addStage(firstStage);
     Stage blocksStage = firstStage;
     sizes.back() = inBlocks;
-    addSum(partial, sizes, blocksStage, first(partialArguments), [&](llvm::ArrayRef<IndexBinding> at, int block) {
-      llvm::SmallVector<IndexBinding> indices(at);
-      indices.back().expr = inVector(indices.back().expr);
-      return reductionBody(op, inner, indices, block);
-    });
+    addSum(
+        partial, sizes, blocksStage, first(partialArguments),
+        [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
+        [&](llvm::ArrayRef<IndexBinding> at, int block) {
+          llvm::SmallVector<IndexBinding> indices(at);
+          indices.back().expr = inVector(indices.back().expr);
+          return reductionBody(op, inner, indices, block);
+        });
   }
 
   std::vector<Expr> lanesValues;
@@ -222,7 +237,20 @@ void Nest::definePointwise(DefinitionOpInterface op) {
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
-  func(vars) = convert(value, storageType(type.getElementType()));
+  value = convert(value, storageType(type.getElementType()));
+  if (const MatrixPlan *plan = kernel.plan.matrix(op)) {
+    Matrix inBlocks(kernel, *plan, op, vars, false), inOneBlock(kernel, *plan, op, vars, true);
+    Expr isShort = inBlocks.isShort();
+    if (!Halide::Internal::is_const_zero(isShort))
+      matrices.push_back(inOneBlock);
+    if (!Halide::Internal::is_const_one(isShort))
+      matrices.push_back(inBlocks);
+    Expr sum = matrices.back().define();
+    if (matrices.size() == 2)
+      sum = Halide::select(isShort, matrices.front().define(), sum);
+    value = Halide::select(matrices.front().suits(), sum, value);
+  }
+  func(vars) = value;
 }
 
 } // namespace attn::lowering

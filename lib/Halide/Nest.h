@@ -16,6 +16,7 @@
 #define ATTN_LIB_HALIDE_NEST_H
 
 #include "KernelLowering.h"
+#include "Matrix.h"
 #include "Reduction.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -83,9 +84,10 @@ private:
   void addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// Defines `sum` over the variables of `stage` as the sum of `term` (of index values, in the loops of a stage) over
   /// all index values below `counts`, accurate however many there are (NestSum.cpp). With a `start`, which is added,
-  /// the last count is a multiple of `blockSize`.
+  /// the last count is a multiple of `blockSize`. `restrict` may add conditions to the loops.
   static constexpr int blockSize = 32;
   void addSum(Halide::Func sum, llvm::ArrayRef<Halide::Expr> counts, Stage stage, Halide::Expr start,
+              llvm::function_ref<void(Halide::RDom &)> restrict,
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
   void addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// The body of a reduction at these values of its index variables; the identity where its condition is false.
@@ -112,6 +114,7 @@ private:
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
   std::vector<Stage> stages;
   std::optional<Halide::Var> rowLoop, laneLoop;
+  std::vector<Matrix> matrices; ///< What computes the Func where it suits: sums of one block, of any number, or both.
 };
 
 /// Lowers a region in the loops of stage `consumer` of a nest.

@@ -1,19 +1,16 @@
 //===- NestSum.cpp - Long sums of a nest, in blocks -------------------------===//
 //
-// A sum of n floats in order is off by up to n roundings. In a nest it is made of blocks, and the blocks are added with
-// what each addition rounds away (Neumaier, ZAMM 54, 1974):
+// A sum of n floats in order is off by up to n roundings. In a nest it is made of blocks, and blocks of f32 are added
+// in f64:
 //
-//   total = lost = 0
+//   total = 0                                 f64
 //   for blocks of 32 terms:
-//     block = 0
+//     block = 0                               f32
 //     for terms of the block:  block += term
-//     larger, smaller = the larger and smaller of |total|, |block|
-//     next  = total + block
-//     lost += (larger - next) + smaller
-//     total = next
-//   total + lost
+//     total += block
 //
-// so that its error is that of 32 terms, however many there are: at most 31 roundings, 1.9e-6 of the sum of magnitudes.
+// so that its error is that of 32 terms, however many there are: at most 31 roundings and the last one, 1.9e-6 of the
+// sum of magnitudes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,6 +26,7 @@ using Halide::Var;
 namespace attn::lowering {
 
 void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage, Expr start,
+                  llvm::function_ref<void(RDom &)> restrict,
                   llvm::function_ref<Expr(llvm::ArrayRef<IndexBinding>, int)> term) {
   std::vector<Var> sumVars = stage.vars;
   std::vector<Expr> arguments(sumVars.begin(), sumVars.end());
@@ -41,6 +39,7 @@ void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage, Expr start
   for (const Expr &count : llvm::reverse(counts.drop_back()))
     ranges.push_back({0, count});
   RDom blocks(ranges);
+  restrict(blocks);
 
   Stage partStage;
   partStage.kind = Stage::Kind::Lanes;
@@ -70,6 +69,7 @@ void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage, Expr start
   bool isWhole = start.defined();
   if (!isWhole)
     within.where(index < last);
+  restrict(within);
   at.push_back({index, {}, !isWhole, within.x});
   std::vector<Var> partVars = partStage.vars;
   Expr value = term(at, addStage(std::move(partStage)));
@@ -77,16 +77,10 @@ void Nest::addSum(Func sum, llvm::ArrayRef<Expr> counts, Stage stage, Expr start
   part(partVars) = constant(value.type(), 0);
   part(partArguments) += value;
 
-  Expr zero = constant(value.type(), 0);
-  total(sumVars) = Halide::Tuple(isWhole ? start : zero, zero);
-  Expr before = total(arguments)[0], lost = total(arguments)[1], added = part(call);
-  Expr after = before + added;
-  Expr rounded =
-      Halide::select(Halide::abs(before) > Halide::abs(added), (before - after) + added, (added - after) + before);
-  total(arguments) = Halide::Tuple(after, lost + rounded);
-  // Beyond the largest number nothing is known to be lost.
-  Expr known = total(arguments)[1];
-  sum(sumVars) = total(arguments)[0] + Halide::select(Halide::is_nan(known), zero, known);
+  Halide::Type wide = Halide::Float(64);
+  total(sumVars) = Halide::cast(wide, isWhole ? start : constant(value.type(), 0));
+  total(arguments) += Halide::cast(wide, part(call));
+  sum(sumVars) = Halide::cast(value.type(), total(arguments));
 }
 
 } // namespace attn::lowering

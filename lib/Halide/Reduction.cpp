@@ -52,6 +52,10 @@ bool isContiguous(ReduceOp op, mlir::Value lane) {
   return !nested && alongReduction && !alongLane;
 }
 
+bool hasFlag(ReduceOp op) {
+  return op.isConditional() && dependence(yielded(op.getWhere())).empty() && op.getWhere().getOps<ReduceOp>().empty();
+}
+
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at) {
   for (mlir::Region &region : op->getRegions())
     if (!region.empty())

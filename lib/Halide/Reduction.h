@@ -16,6 +16,9 @@ Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
 /// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`.
 bool isContiguous(ReduceOp op, mlir::Value lane);
 
+/// Whether the condition of `op` is one for all of its elements, so that it decides if loops run at all.
+bool hasFlag(ReduceOp op);
+
 /// Binds the indices of `op`, in the body and in the condition.
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at);
 

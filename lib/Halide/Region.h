@@ -97,6 +97,15 @@ private:
   Scalar read(ReadOp op);
 };
 
+/// A formula without reductions, such as a mask's.
+class PlainRegion : public RegionLowering {
+public:
+  using RegionLowering::RegionLowering;
+
+protected:
+  Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction where none can be"); }
+};
+
 /// An integer expression of `range`: 32 bits wide where that is enough.
 Scalar integer(Halide::Expr expr, IntegerRange range);
 /// A size as a number in a formula, with its range.

@@ -73,19 +73,21 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   Stage sumStage;
   sumStage.vars = vars;
   Func sum(kernel.uniqueName(name + "_sum"));
-  addSum(sum, extent(kernel, keySize), sumStage, Expr(), [&](llvm::ArrayRef<IndexBinding> at, int sumSelf) {
-    const IndexBinding &keyLoop = at.front();
-    Environment inside;
-    bindIndices(body, inside, keyLoop);
-    std::vector<Expr> weightAt = {Halide::clamp(keyLoop.expr, 0, lastIndex(kernel, keySize))};
-    weightAt.insert(weightAt.end(), weightVars.begin() + 1, weightVars.end());
-    Expr term = weights(weightAt) * StageLowering(*this, inside, sumSelf).expression(valueFactor);
-    if (op.getWhere().empty())
-      return term;
-    bindIndices(op.getWhere(), inside, keyLoop);
-    Expr condition = StageLowering(*this, inside, sumSelf).expression(yielded(op.getWhere()));
-    return Halide::select(condition, term, constant(term.type(), 0));
-  });
+  addSum(
+      sum, extent(kernel, keySize), sumStage, Expr(), [](Halide::RDom &) {},
+      [&](llvm::ArrayRef<IndexBinding> at, int sumSelf) {
+        const IndexBinding &keyLoop = at.front();
+        Environment inside;
+        bindIndices(body, inside, keyLoop);
+        std::vector<Expr> weightAt = {Halide::clamp(keyLoop.expr, 0, lastIndex(kernel, keySize))};
+        weightAt.insert(weightAt.end(), weightVars.begin() + 1, weightVars.end());
+        Expr term = weights(weightAt) * StageLowering(*this, inside, sumSelf).expression(valueFactor);
+        if (op.getWhere().empty())
+          return term;
+        bindIndices(op.getWhere(), inside, keyLoop);
+        Expr condition = StageLowering(*this, inside, sumSelf).expression(yielded(op.getWhere()));
+        return Halide::select(condition, term, constant(term.type(), 0));
+      });
 
   std::vector<Expr> arguments(vars.begin(), vars.end());
   Expr result = sum(arguments);

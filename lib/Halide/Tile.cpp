@@ -241,9 +241,6 @@ Expr Tile::addPack(mlir::Value value, const Environment &environment) {
   return pack(call);
 }
 
-/// Whether `op` has a condition that no index changes: then all of it is summed or nothing.
-static bool isGuarded(ReduceOp op) { return op.isConditional() && dependence(yielded(op.getWhere())).empty(); }
-
 /// The first `count` variables of `domain` as the indices of a reduction, whose last one runs fastest.
 static llvm::SmallVector<IndexBinding> loopBindings(const RDom &domain, unsigned count) {
   llvm::SmallVector<IndexBinding> result;
@@ -265,7 +262,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
 
   Environment inner;
   inner.indices = environment.indices;
-  if (isGuarded(reduce)) {
+  if (hasFlag(reduce)) {
     // What is ruled out is not even set to zero: nobody reads it.
     Expr tiles = select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0);
     product.start.where(product.start[1] < tiles);
@@ -278,7 +275,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
     }
   bindReduction(reduce, inner, loopBindings(product.domain, sizes.size()));
   ProductRegion lowering(*this, inner);
-  Expr value = reductionTerm(reduce, lowering, !isGuarded(reduce)), start = identity(reduce.getKind(), value.type());
+  Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce)), start = identity(reduce.getKind(), value.type());
   Func &result = product.func;
   result(tileVars({q, k, chunk})) = Halide::undef(value.type());
   result(at(q, keyOf(product.start))) = start;

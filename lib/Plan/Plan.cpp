@@ -52,8 +52,16 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine) {
                softmax.getMask().getDefiningOp<MaskOp>().getBody());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op); sum && !sum.getWhere().empty())
       addRange(plan.ranges, sum.getName(), sum.getWhere());
+    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op))
+      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan.lanes))
+        plan.matrices.push_back(*matrix);
   });
   return plan;
+}
+
+const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
+  auto found = llvm::find_if(matrices, [&](const MatrixPlan &plan) { return plan.statement == statement; });
+  return found == matrices.end() ? nullptr : &*found;
 }
 
 void Plan::print(llvm::raw_ostream &os) const {
@@ -61,6 +69,11 @@ void Plan::print(llvm::raw_ostream &os) const {
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
      << " x " << tile.valueUnroll << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
+  for (const MatrixPlan &matrix : matrices)
+    os << "matrix " << matrix.name << ": register tiles of " << matrix.rows << ' ' << matrix.rowName << " x "
+       << matrix.vectors * matrix.lanes << ' ' << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes
+       << ' ' << matrix.columnName << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName
+       << ", sums in chains of " << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible << "; without a mask " << range.certain << '\n';
 }

@@ -9,6 +9,7 @@
 
 #include "attn/IR/Attn.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,12 +52,37 @@ struct KeyRangePlan {
   std::string certain;  ///< Chunks inside evaluate no mask.
 };
 
+/// The matrix plan of a statement: see docs/plans.md for its loop nest.
+struct MatrixPlan {
+  mlir::Operation *statement = nullptr; ///< Not printed.
+  std::string name;                     ///< Of the statement.
+  std::string rowName, columnName;      ///< Indices of the rows and columns.
+  unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
+  unsigned lanes = 4;                   ///< Columns in a vector.
+  unsigned rows = 6;                    ///< Rows of a register tile.
+  unsigned vectors = 2;                 ///< Vectors of columns of a register tile.
+  unsigned tiles = 64;                  ///< Register tiles, one below the other, for which a panel is packed.
+  unsigned chain = 24;                  ///< Terms that are added in order.
+  unsigned block = 192;                 ///< Terms whose chains are added in order; blocks are added in f64.
+
+  /// The plan for `op`, if it suits it.
+  static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes);
+};
+
+/// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
+/// own indices, but not with the row, which is the index at position `row`.
+bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
+
 struct Plan {
   TilePlan tile;
   SplitPlan split;
+  std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
   bool countChunks = false; ///< Tiled sums count the chunks that they visit (HalideKernel::countedSums).
+
+  /// The matrix plan of `statement`, or null.
+  const MatrixPlan *matrix(mlir::Operation *statement) const;
 
   static Plan choose(KernelOp kernel, const Machine &machine);
   void print(llvm::raw_ostream &os) const;

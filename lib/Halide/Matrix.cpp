@@ -1,0 +1,165 @@
+//===- Matrix.cpp - The matrix plan: what is computed ----------------------===//
+
+#include "Matrix.h"
+#include "Mathematics.h"
+#include "Reduction.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::Var;
+
+namespace attn::lowering {
+
+/// Lowers the formula, and the terms of its sums: there what only columns change is read from a pack.
+class MatrixRegion : public RegionLowering {
+public:
+  MatrixRegion(Matrix &matrix, Environment &environment, ReduceOp sum = {})
+      : RegionLowering(matrix.kernel, environment), matrix(matrix), sum(sum) {}
+
+protected:
+  Expr reduce(ReduceOp op) override { return matrix.addSum(op); }
+  Expr stored(mlir::Value value) override {
+    return sum && isColumnFactor(value, sum, matrix.plan.row) ? matrix.pack(value, sum, environment) : Expr();
+  }
+
+private:
+  Matrix &matrix;
+  ReduceOp sum;
+};
+
+Matrix::Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars,
+               bool oneBlock)
+    : kernel(kernel), plan(plan), op(op), vars(vars), oneBlock(oneBlock) {
+  unsigned rank = vars.size();
+  column = vars[0];
+  row = vars[rank - 1 - plan.row];
+  for (unsigned position = 1; position < rank; ++position)
+    if (position != rank - 1 - plan.row)
+      others.push_back(vars[position]);
+}
+
+void Matrix::bindIndices(Environment &environment) {
+  for (unsigned position = 0; position < vars.size(); ++position)
+    environment.bind(op.getBody().getArgument(position), vars[vars.size() - 1 - position]);
+}
+
+Expr Matrix::suits() {
+  auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
+  return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
+}
+
+Expr Matrix::isShort() {
+  Expr result = Halide::Internal::const_true();
+  op.walk([&](ReduceOp sum) {
+    result = result && sum.getSizes().size() == 1 && extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block);
+  });
+  return Halide::Internal::simplify(result);
+}
+
+Expr Matrix::define() {
+  Environment environment;
+  bindIndices(environment);
+  Expr value = MatrixRegion(*this, environment).expression(yielded(op.getBody()));
+  auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
+  return convert(value, storageType(type.getElementType()));
+}
+
+Expr Matrix::addSum(ReduceOp reduce) {
+  std::string base = op.getName().str() + "_sum";
+  Sum sum;
+  sum.chain = Func(kernel.uniqueName(base + "_chain"));
+  sum.block = Func(kernel.uniqueName(base + "_block"));
+  std::vector<Var> elementVars = {column, row};
+  elementVars.insert(elementVars.end(), others.begin(), others.end());
+  std::vector<Expr> element(elementVars.begin(), elementVars.end());
+
+  // Blocks of the last index, for each value of the others.
+  llvm::SmallVector<Expr> counts;
+  for (SizeAttr size : reduce.getSizes().getAsRange<SizeAttr>())
+    counts.push_back(extent(kernel, size));
+  int chainSize = plan.chain, blockSize = plan.block;
+  Halide::Region ranges = {{0, (counts.back() + blockSize - 1) / blockSize}};
+  for (const Expr &count : llvm::reverse(llvm::ArrayRef(counts).drop_back()))
+    ranges.push_back({0, count});
+  sum.blocks = RDom(ranges);
+  sum.groups = RDom(0, blockSize / chainSize);
+  sum.terms = RDom(0, chainSize);
+
+  Environment environment;
+  bindIndices(environment);
+  std::vector<Var> chainVars = elementVars;
+  llvm::SmallVector<IndexBinding> at;
+  for (int dimension = sum.blocks.dimensions() - 1; dimension > 0; --dimension) {
+    Var outer(kernel.uniqueName("r$"));
+    chainVars.push_back(outer);
+    at.push_back({outer, {outer}, false, {}});
+  }
+  Var block(kernel.uniqueName("block$")), group(kernel.uniqueName("group$"));
+  chainVars.push_back(block);
+  std::vector<Var> blockVars = chainVars;
+  chainVars.push_back(group);
+  Expr first = block * blockSize, index = first + group * chainSize + sum.terms.x;
+  sum.terms.where(index < counts.back());
+  at.push_back({Halide::unsafe_promise_clamped(index, 0, Halide::max(counts.back(), 1) - 1), {}, false, sum.terms.x});
+  bindReduction(reduce, environment, at);
+  MatrixRegion lowering(*this, environment, reduce);
+  Expr term = atEachStep(ReduceKind::Sum, reductionTerm(reduce, lowering), sum.terms.x);
+  Expr zero = constant(term.type(), 0);
+  std::vector<Expr> chainAt(chainVars.begin(), chainVars.end());
+  sum.chain(chainVars) = zero;
+  sum.chain(chainAt) += term;
+
+  sum.groups.where(first + sum.groups.x * chainSize < counts.back());
+  std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
+  chainAt.back() = sum.groups.x;
+  sum.block(blockVars) = zero;
+  sum.block(blockAt) += sum.chain(chainAt);
+
+  Expr result;
+  if (oneBlock) {
+    blockAt.back() = 0;
+    result = sum.block(blockAt);
+  } else {
+    sum.total = Func(kernel.uniqueName(base));
+    std::vector<Expr> call = element;
+    for (int dimension = sum.blocks.dimensions() - 1; dimension >= 0; --dimension)
+      call.push_back(sum.blocks[dimension]);
+    Halide::Type wide = Halide::Float(64);
+    sum.total(elementVars) = constant(wide, 0);
+    sum.total(element) += Halide::cast(wide, sum.block(call));
+    result = Halide::cast(term.type(), sum.total(element));
+  }
+  sums.push_back(sum);
+  return result;
+}
+
+Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environment) {
+  IndexSet indices = dependence(value);
+  auto columnIndex = op.getBody().getArguments().back();
+  Environment inner;
+  std::vector<Var> arguments = {column};
+  std::vector<Expr> call = {column};
+  // Reduction variables follow the column, the last first; then the other indices.
+  for (mlir::BlockArgument argument : llvm::reverse(reduce.getBody().getArguments()))
+    if (indices.contains(argument)) {
+      Var var(kernel.uniqueName("r$"));
+      inner.bind(argument, var);
+      arguments.push_back(var);
+      call.push_back(environment.indices.find(argument)->second.expr);
+    }
+  inner.bind(columnIndex, column);
+  for (mlir::BlockArgument argument : inOrder(indices))
+    if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {
+      Var var = environment.indices.find(argument)->second.vars[0];
+      inner.bind(argument, var);
+      arguments.push_back(var);
+      call.push_back(var);
+    }
+  Func pack(kernel.uniqueName(op.getName().str() + "_panel"));
+  pack(arguments) = MatrixRegion(*this, inner).expression(value);
+  packs.push_back(pack);
+  return pack(call);
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,64 @@
+//===- Matrix.h - The matrix plan of a statement ----------------*- C++ -*-===//
+//
+// A statement around sums of products, many rows at a time. Matrix.cpp says what is computed, MatrixSchedule.cpp how;
+// docs/plans.md has the loop nest.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_MATRIX_H
+#define ATTN_LIB_HALIDE_MATRIX_H
+
+#include "KernelLowering.h"
+#include "Region.h"
+
+#include <optional>
+
+namespace attn::lowering {
+
+class Matrix {
+public:
+  /// The plan for `op`, a statement with these index variables: the last index first.
+  /// With `oneBlock` its sums may have no more terms than a block.
+  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars,
+         bool oneBlock);
+
+  /// Defines all sums; the value of an element, where `suits` holds.
+  Halide::Expr define();
+  /// Whether there are enough rows and columns for one register tile.
+  Halide::Expr suits();
+  /// Whether no sum has more terms than a block.
+  Halide::Expr isShort();
+  /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
+  void schedule(Halide::Func func, Halide::Stage stage);
+
+private:
+  friend class MatrixRegion;
+
+  /// One sum of the statement.
+  struct Sum {
+    Halide::Func chain; ///< (column, row, others, outer reduction variables, block, group): of terms in order.
+    Halide::Func block; ///< (column, row, others, outer reduction variables, block): of chains in order.
+    Halide::Func total; ///< (column, row, others): of blocks, in f64; undefined where one block is all.
+    Halide::RDom terms, groups, blocks; ///< Of a chain, a block, the total.
+  };
+  Halide::Expr addSum(ReduceOp op);
+  /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
+  Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
+  void bindIndices(Environment &environment);
+
+  int columns() const { return plan.vectors * plan.lanes; }
+
+  KernelLowering &kernel;
+  const MatrixPlan &plan;
+  DefinitionOpInterface op;
+  std::vector<Halide::Var> vars;
+  bool oneBlock;
+  Halide::Var column, row;
+  std::vector<Halide::Var> others;
+  std::vector<Sum> sums;
+  std::vector<Halide::Func> packs; ///< (column, reduction variables, others): what terms take from a panel of columns.
+};
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_MATRIX_H

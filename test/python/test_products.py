@@ -1,0 +1,105 @@
+"""Products of matrices, which take the matrix plan where there are rows and columns enough, against NumPy in float64."""
+
+import numpy as np
+import pytest
+
+import attn
+
+PRODUCTS = {
+    "x[m, d] * w[d, e]": ("f32[D, E]", "md,de->me"),
+    "x[m, d] * w[e, d]": ("f32[E, D]", "md,ed->me"),
+}
+SHAPES = [(rows, columns, terms) for rows in (1, 7, 8, 63) for columns in (1, 31, 32, 65) for terms in (1, 25, 193)]
+
+
+def product(term, parameter, formula="sum[d](TERM)"):
+    formula = formula.replace("TERM", term)
+    return attn.compile(f"attention f(x: f32[M, D], w: {parameter}) {{\n  y[m, e] = {formula}\n  return y\n}}\n")
+
+
+def draw(term, rows, columns, terms):
+    random = np.random.default_rng(rows * 10_000 + columns * 100 + terms)
+    shape = (terms, columns) if "w[d, e]" in term else (columns, terms)
+    return random.standard_normal((rows, terms)).astype("f"), random.standard_normal(shape).astype("f")
+
+
+def check(found, equation, x, w):
+    exact = np.einsum(equation, x.astype("d"), w.astype("d"))
+    magnitudes = np.einsum(equation, np.abs(x).astype("d"), np.abs(w).astype("d"))
+    assert found.shape == exact.shape
+    assert (np.abs(found - exact) <= 2e-6 * magnitudes).all()
+
+
+@pytest.mark.parametrize("term", PRODUCTS)
+def test_products_of_every_odd_size(term):
+    parameter, equation = PRODUCTS[term]
+    kernel = product(term, parameter)
+    for rows, columns, terms in [*SHAPES, (2001, 65, 7), (9, 70, 2001), (500, 33, 64)]:
+        x, w = draw(term, rows, columns, terms)
+        check(kernel(x, w), equation, x, w)
+
+
+@pytest.mark.parametrize("term", PRODUCTS)
+def test_products_without_rows_columns_or_terms(term):
+    parameter, equation = PRODUCTS[term]
+    kernel = product(term, parameter)
+    for rows, columns, terms in [(0, 40, 5), (40, 0, 5), (40, 40, 0), (0, 0, 0)]:
+        x, w = draw(term, rows, columns, terms)
+        check(kernel(x, w), equation, x, w)
+
+
+@pytest.mark.parametrize("terms", [64, 500])
+def test_products_of_sizes_that_are_known(terms):
+    x, w = draw("x[m, d] * w[d, e]", 20, 48, terms)
+    source = f"attention f(x: f32[20, {terms}], w: f32[{terms}, 48]) {{\n  y[m, e] = sum[d](x[m, d] * w[d, e])\n  return y\n}}\n"
+    check(attn.compile(source)(x, w), "md,de->me", x, w)
+
+
+def test_a_product_reads_strides():
+    parameter, equation = PRODUCTS["x[m, d] * w[e, d]"]
+    x, w = draw("x[m, d] * w[e, d]", 60, 160, 90)
+    x, w = x[::3], w[::2]
+    check(product("x[m, d] * w[e, d]", parameter)(x, w), equation, x, w)
+
+
+def test_the_same_row_has_the_same_bits_in_overlapping_tiles():
+    x, w = draw("x[m, d] * w[d, e]", 23, 50, 300)
+    x[:] = x[0]
+    found = product("x[m, d] * w[d, e]", "f32[D, E]")(x, w)
+    np.testing.assert_array_equal(found, np.broadcast_to(found[0], found.shape))
+
+
+def test_heads_batches_and_a_formula_around_the_sum():
+    random = np.random.default_rng(1)
+    x, w, bias = (random.standard_normal(shape).astype("f") for shape in [(2, 19, 40), (3, 40, 37), (3, 37)])
+    kernel = attn.compile("""attention f(x: f32[B, M, D], w: f32[H, D, E], bias: f32[H, E]) {
+  y[b, h, m, e] = relu(sum[d](x[b, m, d] * w[h, d, e]) / sqrt(D) + bias[h, e])
+  return y
+}
+""")
+    exact = np.maximum(np.einsum("bmd,hde->bhme", x.astype("d"), w.astype("d")) / np.sqrt(40) + bias[:, None], 0)
+    np.testing.assert_allclose(kernel(x, w, bias), exact, atol=5e-6)
+
+
+def test_two_sums_and_two_summed_indices():
+    random = np.random.default_rng(2)
+    x, w = (random.standard_normal(shape).astype("f") for shape in [(19, 5, 40), (5, 40, 37)])
+    kernel = attn.compile("""attention f(x: f32[M, C, D], w: f32[C, D, E]) {
+  y[m, e] = sum[c, d](x[m, c, d] * w[c, d, e]) - sum[c, d](abs(x[m, c, d]) * w[c, d, e])
+  return y
+}
+""")
+    x64, w64 = x.astype("d"), w.astype("d")
+    exact = np.einsum("mcd,cde->me", x64, w64) - np.einsum("mcd,cde->me", np.abs(x64), w64)
+    np.testing.assert_allclose(kernel(x, w), exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+def test_products_of_other_dtypes(dtype):
+    torch = pytest.importorskip("torch")
+    wide = {"f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    x, w = (torch.from_numpy(each).to(wide) for each in draw("x[m, d] * w[e, d]", 30, 70, 200))
+    source = "attention f(x: DTYPE[M, D], w: DTYPE[E, D]) {\n  y[m, e]: f64 = sum[d](x[m, d] * w[e, d])\n  return y\n}\n"
+    found = attn.compile(source.replace("DTYPE", dtype))(x, w)
+    exact = x.double() @ w.double().T
+    assert (found - exact).abs().max() <= (1e-12 if dtype == "f64" else 2e-4)
