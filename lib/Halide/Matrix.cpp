@@ -28,9 +28,8 @@ private:
   ReduceOp sum;
 };
 
-Matrix::Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars,
-               bool oneBlock)
-    : kernel(kernel), plan(plan), op(op), vars(vars), oneBlock(oneBlock) {
+Matrix::Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars)
+    : kernel(kernel), plan(plan), op(op), vars(vars), oneBlock(isShort()) {
   unsigned rank = vars.size();
   column = vars[0];
   row = vars[rank - 1 - plan.row];
@@ -49,12 +48,12 @@ Expr Matrix::suits() {
   return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
 }
 
-Expr Matrix::isShort() {
+bool Matrix::isShort() {
   Expr result = Halide::Internal::const_true();
   op.walk([&](ReduceOp sum) {
     result = result && sum.getSizes().size() == 1 && extent(kernel, sum.getSize(0)) <= static_cast<int>(plan.block);
   });
-  return Halide::Internal::simplify(result);
+  return Halide::Internal::is_const_one(Halide::Internal::simplify(result));
 }
 
 Expr Matrix::define() {

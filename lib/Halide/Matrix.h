@@ -18,16 +18,12 @@ namespace attn::lowering {
 class Matrix {
 public:
   /// The plan for `op`, a statement with these index variables: the last index first.
-  /// With `oneBlock` its sums may have no more terms than a block.
-  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars,
-         bool oneBlock);
+  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars);
 
   /// Defines all sums; the value of an element, where `suits` holds.
   Halide::Expr define();
   /// Whether there are enough rows and columns for one register tile.
   Halide::Expr suits();
-  /// Whether no sum has more terms than a block.
-  Halide::Expr isShort();
   /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
   void schedule(Halide::Func func, Halide::Stage stage);
 
@@ -45,6 +41,8 @@ private:
   /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
   Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
   void bindIndices(Environment &environment);
+  /// Whether no sum has more terms than a block, whatever the call.
+  bool isShort();
 
   int columns() const { return plan.vectors * plan.lanes; }
 
@@ -52,7 +50,7 @@ private:
   const MatrixPlan &plan;
   DefinitionOpInterface op;
   std::vector<Halide::Var> vars;
-  bool oneBlock;
+  bool oneBlock; ///< Sums need no total.
   Halide::Var column, row;
   std::vector<Halide::Var> others;
   std::vector<Sum> sums;

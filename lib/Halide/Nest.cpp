@@ -239,15 +239,8 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
   value = convert(value, storageType(type.getElementType()));
   if (const MatrixPlan *plan = kernel.plan.matrix(op)) {
-    Matrix inBlocks(kernel, *plan, op, vars, false), inOneBlock(kernel, *plan, op, vars, true);
-    Expr isShort = inBlocks.isShort();
-    if (!Halide::Internal::is_const_zero(isShort))
-      matrices.push_back(inOneBlock);
-    if (!Halide::Internal::is_const_one(isShort))
-      matrices.push_back(inBlocks);
-    Expr sum = matrices.back().define();
-    if (matrices.size() == 2)
-      sum = Halide::select(isShort, matrices.front().define(), sum);
+    matrices.push_back(Matrix(kernel, *plan, op, vars));
+    Expr sum = matrices.front().define();
     value = Halide::select(matrices.front().suits(), sum, value);
   }
   func(vars) = value;

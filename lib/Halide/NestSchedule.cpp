@@ -87,11 +87,7 @@ void Nest::schedule() {
   int width = kernel.plan.lanes;
   func.compute_root();
   if (!matrices.empty()) {
-    // The condition of each case is known in it, so that it holds the loops of one case alone.
-    Halide::Stage suits = func.specialize(matrices.front().suits());
-    if (matrices.size() == 2)
-      matrices.front().schedule(func, suits.specialize(matrices.front().isShort()));
-    matrices.back().schedule(func, suits);
+    matrices.front().schedule(func, func.specialize(matrices.front().suits()));
   }
   bool vectorise = lanes && !vars.empty();
   std::vector<Var> rows(vars.begin() + (vectorise ? 1 : 0), vars.end());

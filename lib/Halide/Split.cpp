@@ -43,7 +43,9 @@ std::vector<Expr> Split::at(std::vector<Expr> first) const {
 
 /// `key` counts within the chunk.
 IndexBinding Split::keyBinding(Expr key) const {
-  return {(firstChunk + span * chunksOfSpan + chunk) * plan.chunk + key, {k}, true, {}};
+  std::vector<Expr> arguments = {chunk, span};
+  arguments.insert(arguments.end(), tasks.begin(), tasks.end());
+  return {start(arguments) + key, {k}, true, {}};
 }
 
 Environment Split::bind(mlir::Region &region, IndexBinding key) {
@@ -157,7 +159,7 @@ void Split::defineRange() {
   mlir::Region &region = softmax || !condition ? op.getBody() : *condition;
   Environment environment = bind(region, {Expr(0), {}, false, {}});
   Halide::Region sizes;
-  std::vector<Var> tasks = rows;
+  tasks = rows;
   llvm::SmallVector<unsigned> positions;
   for (const Shared &index : shared) {
     llvm::erase_if(tasks, [&](const Var &var) { return var.same_as(index.index); });
@@ -188,19 +190,28 @@ void Split::defineRange() {
     lower = overRows("lower", *range.lower, false);
 
   // Spans for as many tasks as keep many threads busy, none shorter than a chunk.
+  int target = plan.tasks;
   Expr count = 1;
   for (const Var &var : tasks) {
     unsigned position =
         rank - 1 - (llvm::find_if(vars, [&](const Var &own) { return own.same_as(var); }) - vars.begin());
-    count *= Halide::max(extent(kernel, shape[position]), 1);
+    count = Halide::min(count * Halide::clamp(extent(kernel, shape[position]), 1, target), target);
   }
-  int size = plan.chunk, target = plan.tasks;
+  int size = plan.chunk;
   Expr chunksOfAll = (Halide::max(keyCount, 1) + size - 1) / size;
   spans = Halide::clamp((target + count - 1) / count, 1, chunksOfAll);
   mostChunks = (chunksOfAll + spans - 1) / spans;
-  firstChunk = lower.defined() ? lower / size : Expr(0);
+  // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
+  Expr firstChunk = lower.defined() ? lower / size : Expr(0);
   Expr visited = Halide::max((upper + size - 1) / size - firstChunk, 0);
-  chunksOfSpan = (visited + spans - 1) / spans;
+  Func each(kernel.uniqueName("chunks_of_span"));
+  each(tasks) = (visited + spans - 1) / spans;
+  rangeFuncs.push_back(each);
+  chunksOfSpan = each(task);
+  start = Func(kernel.uniqueName("start"));
+  std::vector<Var> startVars = {chunk, span};
+  startVars.insert(startVars.end(), tasks.begin(), tasks.end());
+  start(startVars) = (firstChunk + span * chunksOfSpan + chunk) * size;
 }
 
 //===----------------------------------------------------------------------===//

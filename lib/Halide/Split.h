@@ -94,11 +94,13 @@ private:
   int lanes;
 
   Halide::Var e, k{"key$"}, lane{"lane$"}, chunk{"chunk$"}, span{"span$"};
-  std::vector<Halide::Var> rows; ///< All of `vars` but `e`.
+  std::vector<Halide::Var> rows;  ///< All of `vars` but `e`.
+  std::vector<Halide::Var> tasks; ///< The rows' indices that do not share keys.
   std::vector<Shared> shared;
   Halide::Expr keyCount, spans;
-  Halide::Expr lower, upper; ///< The keys that the mask can let through for some row of a group.
-  Halide::Expr firstChunk, chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
+  Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
+  Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
+  Halide::Func start;                    ///< (chunk, span, tasks…): the first key.
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, output, state, total, merged;

@@ -36,8 +36,8 @@ void Split::scheduleRows(Stage func) {
 
 void Split::scheduleMerged(Func func) {
   LoopLevel row = rows.empty() ? LoopLevel::root() : LoopLevel(func, rows.front());
-  merged.compute_at(row).vectorize(e, lanes, TailStrategy::GuardWithIf);
-  merged.update().reorder(order({e, allSpans.x}, rows)).vectorize(e, lanes, TailStrategy::GuardWithIf);
+  merged.compute_at(row).align_bounds(e, lanes).vectorize(e, lanes);
+  merged.update().reorder(order({e, allSpans.x}, rows)).vectorize(e, lanes, TailStrategy::RoundUp);
   if (softmax)
     total.compute_at(row);
 }
@@ -47,7 +47,7 @@ void Split::scheduleState() {
     bound.compute_root();
   for (Func &reduction : rowReductions)
     reduction.compute_root();
-  state.compute_root().vectorize(e, lanes, TailStrategy::GuardWithIf);
+  state.compute_root().align_bounds(e, lanes).vectorize(e, lanes);
   Stage update = state.update();
   std::vector<VarOrRVar> inner = {e}, outer;
   for (const Var &row : rows) {
@@ -64,7 +64,7 @@ void Split::scheduleState() {
   outer.push_back(span);
   inner.push_back(chunks.x);
   inner.insert(inner.end(), outer.begin(), outer.end());
-  update.reorder(inner).never_partition_all().vectorize(e, lanes, TailStrategy::GuardWithIf);
+  update.reorder(inner).never_partition_all().vectorize(e, lanes, TailStrategy::RoundUp);
   Var task = outer.front().var;
   for (const VarOrRVar &other : llvm::ArrayRef(outer).drop_front()) {
     Var fused(task.name() + "_" + other.name());
@@ -113,6 +113,7 @@ void Split::schedule(Func func) {
   for (Product &product : products)
     scheduleProduct(product);
   LoopLevel inChunk(state, chunks.x);
+  computeInChunk(start, inChunk);
   auto overKeys = [&](Func stage, const RDom &domain) {
     computeInChunk(stage, inChunk);
     stage.bound_extent(k, plan.chunk);
@@ -134,7 +135,7 @@ void Split::schedule(Func func) {
     overKeys(weights, weightKeys);
   Var columns("columns$"), vector("vector$");
   output.compute_at(inChunk).bound_extent(chunk, 1).bound_extent(span, 1);
-  output.vectorize(e, lanes, TailStrategy::GuardWithIf);
+  output.align_bounds(e, lanes).vectorize(e, lanes);
   std::vector<VarOrRVar> loops = order({lane, vector, outputKeys[0], columns}, rows);
   loops.push_back(outputKeys[1]);
   output.update()
