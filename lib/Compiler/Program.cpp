@@ -81,8 +81,7 @@ llvm::Error Program::simplify() {
 }
 
 llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &machine) {
-  Plan plan = Plan::choose(kernel, machine);
-  plan.countChunks = options.countChunks && !kernel.checksBounds();
+  Plan plan = Plan::choose(kernel, machine, options.countChunks && !kernel.checksBounds());
   llvm::Expected<HalideKernel> lowered = lowerToHalide(kernel, plan, machine);
   if (lowered)
     return lowered;

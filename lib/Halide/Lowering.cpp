@@ -107,7 +107,7 @@ Func KernelLowering::stored(mlir::Value tensor) {
                      : tensor == softmax.getWeight() ? softmax.getName().str()
                                                      : softmax.getLogsumexpName().str();
   auto sum = mlir::dyn_cast<WeightedSumOp>(result.getOwner());
-  if (sum && isFusible(sum) && (isTileable(sum) || !plan.countChunks))
+  if (sum && (plan.sum(sum).tiled || plan.sum(sum).split))
     return funcs[tensor] = fusedSum(sum);
   Nest nest(*this, name.empty() ? "softmax" : name, indices);
   if (sum)
@@ -122,18 +122,15 @@ Func KernelLowering::stored(mlir::Value tensor) {
   return funcs[tensor] = nest.func;
 }
 
-/// Many queries are computed in tiles, few are split over the keys: which, is known at run time at the latest.
+/// Many queries are computed in tiles, few are split over the keys: a call has the one or the other.
 Func KernelLowering::fusedSum(WeightedSumOp sum) {
-  Expr few = Halide::Internal::const_true();
-  if (isTileable(sum))
-    few = extent(*this, sum.getResult().getType().getShape()[sum.getQuery()]) <= plan.split.queries;
-  few = Halide::Internal::simplify(plan.countChunks ? Halide::Internal::const_false() : few);
+  const SumPlan &choice = plan.sum(sum);
   std::optional<Split> split;
-  if (!Halide::Internal::is_const_zero(few)) {
+  if (choice.split) {
     split.emplace(*this, sum);
     split->define();
   }
-  if (Halide::Internal::is_const_one(few)) {
+  if (!choice.tiled) {
     Func func(uniqueName(sum.getName()));
     func(split->vars) = split->result();
     split->schedule(func);
@@ -141,20 +138,21 @@ Func KernelLowering::fusedSum(WeightedSumOp sum) {
     return func;
   }
   Tile tile(*this, sum);
-  if (split)
-    tile.define(few, split->result());
-  else
+  if (!split) {
     tile.define();
+    tile.schedule();
+    if (plan.countChunks) {
+      chunkCounts.push_back(tile.chunkCounts());
+      countedSums.push_back(sum.getName().str());
+    }
+    return tile.result();
+  }
+  Expr few = extent(*this, sum.getResult().getType().getShape()[sum.getQuery()]) <= plan.split.queries;
+  tile.define(few, split->result());
   Func func = tile.result();
-  if (split) {
-    split->scheduleRows(func.specialize(few));
-    split->schedule(func);
-  }
+  split->scheduleRows(func.specialize(few)); // before the schedule of what is not few
+  split->schedule(func);
   tile.schedule();
-  if (plan.countChunks) {
-    chunkCounts.push_back(tile.chunkCounts());
-    countedSums.push_back(sum.getName().str());
-  }
   return func;
 }
 

@@ -450,6 +450,11 @@ void Split::defineState() {
   Expr key = outputKeys[1] * plan.keyTile + outputKeys[0];
   output = Func(kernel.uniqueName(name + "_output"));
   Environment environment = bind(op.getBody(), keyBinding(key));
+  // The last vector of values is read in part: its condition is on the loop, so that the others are read as they lie.
+  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
+  outputKeys.where(Halide::likely(e < columns));
+  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr =
+      Halide::unsafe_promise_clamped(e, 0, Halide::max(columns, 1) - 1);
   PlainRegion lowering(kernel, environment);
   Expr value = lowering.expression(yielded(op.getBody(), 1));
   output(stageVars({e})) = zero;

@@ -139,7 +139,7 @@ void Split::schedule(Func func) {
   std::vector<VarOrRVar> loops = order({lane, vector, outputKeys[0], columns}, rows);
   loops.push_back(outputKeys[1]);
   output.update()
-      .split(e, e, lane, lanes, TailStrategy::GuardWithIf)
+      .split(e, e, lane, lanes, TailStrategy::RoundUp)
       .split(e, columns, vector, plan.valueVectors, TailStrategy::GuardWithIf)
       .reorder(loops)
       .never_partition(std::vector<VarOrRVar>(rows.begin(), rows.end()))

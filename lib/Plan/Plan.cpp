@@ -2,6 +2,7 @@
 
 #include "attn/Plan/Plan.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -28,18 +29,40 @@ static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, ml
   ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
 }
 
+/// Few queries are split over keys, where a call may have few; all are where the value depends on the query. Tiles are
+/// what counts chunks.
+static SumPlan chooseForSum(WeightedSumOp sum, const SplitPlan &split, bool countChunks) {
+  SumPlan plan;
+  plan.statement = sum;
+  plan.name = sum.getName().str();
+  if (!isFusible(sum))
+    return plan;
+  plan.tiled = isTileable(sum);
+  plan.split = true;
+  if (!plan.tiled)
+    return plan;
+  SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];
+  plan.queryName = indexName(sum.getBody().getArgument(sum.getQuery())).str();
+  if (countChunks)
+    plan.split = false;
+  else if (queries.isConstant())
+    (queries.getValue() <= split.queries ? plan.tiled : plan.split) = false;
+  return plan;
+}
+
 /// Register tiles of queries × keys: the product loads `vectors` query vectors and `keyUnroll` broadcast keys for
 /// vectors · keyUnroll multiply-adds, whose accumulators must fit the registers beside one step's loads and be enough
 /// to hide a multiply-add's latency. 32 registers: 4 × 4 = 16 accumulators; 16 registers: 3 × 4 = 12. Measured on
 /// Zen 4, 2048 tokens of 64: 4 × 4 takes 96% of the time of 3 × 8. 512 keys a chunk would take 98% of the
 /// time of 256, but a narrow window would visit half as many chunks again as it needs.
-Plan Plan::choose(KernelOp kernel, const Machine &machine) {
+Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
   unsigned vectors = machine.vectorRegisters >= 32 ? 4 : 3;
   bool isDouble = llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
     return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
   });
   unsigned bytesPerScore = isDouble ? 8 : 4;
   Plan plan;
+  plan.countChunks = countChunks;
   plan.lanes = machine.vectorBytes / bytesPerScore;
   plan.tile.lanes = plan.lanes;
   plan.tile.queries = vectors * plan.lanes;
@@ -52,11 +75,17 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine) {
                softmax.getMask().getDefiningOp<MaskOp>().getBody());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op); sum && !sum.getWhere().empty())
       addRange(plan.ranges, sum.getName(), sum.getWhere());
+    if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
+      plan.sums.push_back(chooseForSum(sum, plan.split, countChunks));
     if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op))
       if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan.lanes))
         plan.matrices.push_back(*matrix);
   });
   return plan;
+}
+
+const SumPlan &Plan::sum(mlir::Operation *statement) const {
+  return *llvm::find_if(sums, [&](const SumPlan &plan) { return plan.statement == statement; });
 }
 
 const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
@@ -68,7 +97,17 @@ void Plan::print(llvm::raw_ostream &os) const {
   os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
      << " x " << tile.valueUnroll << " outputs\n"
+     << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
+     << " rows in a pass over keys, register tiles of " << split.keyUnroll << " keys x " << lanes << " terms and "
+     << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
+  for (const SumPlan &sum : sums) {
+    os << "sum " << sum.name << ": ";
+    if (sum.tiled && sum.split)
+      os << "split for at most " << split.queries << ' ' << sum.queryName << ", else tiled\n";
+    else
+      os << (sum.tiled ? "tiled" : sum.split ? "split" : "by rows") << '\n';
+  }
   for (const MatrixPlan &matrix : matrices)
     os << "matrix " << matrix.name << ": register tiles of " << matrix.rows << ' ' << matrix.rowName << " x "
        << matrix.vectors * matrix.lanes << ' ' << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes

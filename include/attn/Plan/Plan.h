@@ -45,6 +45,15 @@ struct SplitPlan {
   int tasks = 32;       ///< Spans are made until there are as many tasks.
 };
 
+/// How a weighted sum is computed, together with the softmax that gives its weights.
+struct SumPlan {
+  mlir::Operation *statement = nullptr; ///< Not printed.
+  std::string name;                     ///< Of the sum.
+  std::string queryName;                ///< Of the query index, if it has one.
+  bool tiled = false;                   ///< In tiles of queries.
+  bool split = false;                   ///< Split over keys; where both, for at most SplitPlan::queries. Neither: by rows.
+};
+
 /// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
 struct KeyRangePlan {
   std::string name;     ///< Of the softmax or sum.
@@ -76,15 +85,18 @@ bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
 struct Plan {
   TilePlan tile;
   SplitPlan split;
+  std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
   bool countChunks = false; ///< Tiled sums count the chunks that they visit (HalideKernel::countedSums).
 
   /// The matrix plan of `statement`, or null.
+  /// The plan of a weighted sum.
+  const SumPlan &sum(mlir::Operation *statement) const;
   const MatrixPlan *matrix(mlir::Operation *statement) const;
 
-  static Plan choose(KernelOp kernel, const Machine &machine);
+  static Plan choose(KernelOp kernel, const Machine &machine, bool countChunks = false);
   void print(llvm::raw_ostream &os) const;
 };
 

@@ -1,0 +1,156 @@
+"""Few queries: the split plan, and its border with the tiled one."""
+
+import numpy as np
+import pytest
+
+import attn
+
+HEADS = "q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E]"
+GROUPS = "q: f32[B, H, M, D], k: f32[B, G, N, D], v: f32[B, G, N, E]"
+
+
+def check(kernel, *inputs, tolerance=2e-6):
+    """Compares with the reference, relative to the largest of each row."""
+    found, expected = kernel(*inputs), kernel.reference(*inputs)
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
+    for a, b in zip(found, expected, strict=True):
+        scale = np.maximum(np.abs(b).max(axis=-1, keepdims=True, initial=0), 1)
+        assert np.all(np.abs(a - b) <= tolerance * scale), np.abs(a - b).max()
+    return found
+
+
+def heads(generator, b, h, g, m, n, d, e):
+    shapes = (b, h, m, d), (b, g, n, d), (b, g, n, e)
+    return [generator.standard_normal(shape, np.float32) for shape in shapes]
+
+
+GROUPED = attn.compile(f"""
+    attention grouped({GROUPS}, valid: i32[B]) {{
+      weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D) where n < valid[b])
+      out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+      return out
+    }}""")
+
+
+@pytest.mark.parametrize("m", [0, 1, 7, 8, 9])
+@pytest.mark.parametrize("n, d, e", [(1, 1, 1), (7, 5, 3), (63, 16, 17), (256, 64, 64), (257, 80, 40), (2001, 33, 130)])
+def test_sizes_on_both_sides_of_the_border(m, n, d, e):
+    generator = np.random.default_rng(m * n)
+    check(GROUPED, *heads(generator, 2, 6, 2, m, n, d, e), np.array([n, n // 3], np.int32))
+
+
+@pytest.mark.parametrize("b, h, g", [(1, 1, 1), (1, 40, 1), (1, 7, 2), (3, 2, 5), (70, 4, 2)])
+def test_groups_of_any_size(b, h, g):
+    """One key head for all; groups that are not whole; more key heads than heads; more tasks than spans are made for."""
+    generator = np.random.default_rng(h)
+    check(GROUPED, *heads(generator, b, h, g, 2, 300, 8, 8), np.full(b, 290, np.int32))
+
+
+@pytest.mark.parametrize("valid", [0, 1, 255, 256, 257, 700])
+def test_rows_with_few_keys_or_none(valid):
+    generator = np.random.default_rng(valid)
+    inputs = heads(generator, 2, 2, 1, 1, 700, 16, 16)
+    out = check(GROUPED, *inputs, np.array([valid, 3], np.int32))[0]
+    assert valid or not out[0].any()
+
+
+@pytest.mark.parametrize("m", [1, 8])
+def test_a_window_that_differs_from_head_to_head_and_query_to_query(m):
+    kernel = attn.compile(f"""
+        attention windows({HEADS}, width: i32[H]) {{
+          weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h, n, d])
+                                          where n <= m + (N - M) and n > m + (N - M) - width[h])
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h, n, e])
+          return out
+        }}""")
+    generator = np.random.default_rng(m)
+    check(kernel, *heads(generator, 2, 3, 3, m, 1500, 8, 8), np.array([1, 70, 900], np.int32))
+
+
+def test_scores_of_every_kind():
+    """A bias of each pair, slopes, a cap, a sink, a distance, a sum that no key changes, factors of the weight."""
+    kernel = attn.compile(f"""
+        attention kinds({GROUPS}, bias: f32[H, M, N], slope: f32[H], sink: f32[H], gate: f32[N]) {{
+          dot[b, h, m, n]    = sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d])
+          far[b, h, m, n]    = sum[d]((q[b, h, m, d] - k[b, h // (H // G), n, d]) ** 2)
+          most[b, h, m, n]   = max[d](q[b, h, m, d] * k[b, h // (H // G), n, d])
+          score[b, h, m, n]  = (5 * tanh(dot[b, h, m, n] / 5) + bias[h, m, n] - slope[h] * far[b, h, m, n]
+                                + most[b, h, m, n] + max[d](q[b, h, m, d]))
+          weight[b, h, m, n] = softmax[n](score[b, h, m, n], sink = sink[h])
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * gate[n] * v[b, h // (H // G), n, e])
+          return out
+        }}""")
+    generator = np.random.default_rng(1)
+    for m in (1, 5):
+        q, k, v = heads(generator, 2, 4, 2, m, 333, 20, 24)
+        rest = [generator.standard_normal(shape, np.float32) for shape in ((4, m, 333), 4, 4, 333)]
+        check(kernel, q, k, v, *rest, tolerance=1e-5)
+
+
+def test_sums_without_a_softmax_and_with_a_condition():
+    kernel = attn.compile(f"""
+        attention gates({HEADS}, valid: i32[B]) {{
+          out[b, h, m, e]  = sum[n](sigmoid(sum[d](q[b, h, m, d] * k[b, h, n, d])) * v[b, h, n, e] where n < valid[b])
+          weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h, n, d]))
+          even[b, h, m, e] = sum[n](weight[b, h, m, n] * v[b, h, n, e] where n % 2 == 0)
+          return out, even
+        }}""")
+    generator = np.random.default_rng(2)
+    for valid in ([500, 0], [3, 300]):
+        check(kernel, *heads(generator, 2, 2, 2, 3, 500, 9, 10), np.array(valid, np.int32), tolerance=4e-6)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("f64", 1e-13), ("bf16", 1e-2), ("f16", 2e-3)])
+def test_other_dtypes(dtype, tolerance):
+    torch = pytest.importorskip("torch")
+    types = {"f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
+    source = f"""
+        attention typed({GROUPS}) {{
+          weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D))
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+          return out
+        }}"""
+    kernel = attn.compile(source.replace("f32", dtype))
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(shape).to(types[dtype]) for shape in ((2, 4, 1, 40), (2, 2, 600, 40), (2, 2, 600, 24)))
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
+    assert (kernel(q, k, v).double() - expected).abs().max() <= tolerance
+
+
+def test_keys_that_are_not_contiguous_along_the_sum():
+    kernel = attn.compile("""
+        attention columns(q: f32[B, D], k: f32[B, D, N], v: f32[B, N, E]) {
+          weight[b, n] = softmax[n](sum[d](q[b, d] * k[b, d, n]))
+          out[b, e]    = sum[n](weight[b, n] * v[b, n, e])
+          return out
+        }""")
+    generator = np.random.default_rng(3)
+    for n, d in ((1, 1), (31, 5), (600, 64)):
+        q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((2, d), (2, d, n), (2, n, 7)))
+        check(kernel, q, k, v, tolerance=4e-6)
+        check(kernel, q[::-1], k[:, ::-1], v[:, ::-1], tolerance=4e-6)
+
+
+def test_dropout_drops_the_same_weights_as_in_tiles():
+    kernel = attn.compile(f"""
+        attention dropped({HEADS}, seed: i64, p: f32) {{
+          weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h, n, d]))
+          kept[b, h, m, n]   = dropout(weight[b, h, m, n], p, seed)
+          out[b, h, m, e]    = sum[n](kept[b, h, m, n] * v[b, h, n, e])
+          return out
+        }}""")
+    generator = np.random.default_rng(4)
+    for m in (8, 9):
+        check(kernel, *heads(generator, 2, 2, 2, m, 400, 8, 8), 7, 0.3, tolerance=4e-6)
+
+
+def test_the_number_of_threads_changes_no_bit():
+    generator = np.random.default_rng(5)
+    inputs = *heads(generator, 1, 4, 2, 1, 5000, 32, 32), np.array([4900], np.int32)
+    results = []
+    for threads in (1, 2, 5):
+        attn.set_num_threads(threads)
+        results.append(GROUPED(*inputs))
+    attn.set_num_threads(0)
+    assert all((result == results[0]).all() for result in results)
