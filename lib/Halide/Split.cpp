@@ -307,20 +307,19 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   product.partial(stageVars({lane, k})) = identity(kind, value.type());
   product.partial(partialAt) = combine(kind, product.partial(partialAt), value);
 
-  product.keys = tiles(plan.keyUnroll, Expr(plan.keyUnroll));
-  Expr key = product.keys[1] * plan.keyUnroll + product.keys[0];
+  // Key by key, so that memory is read in order.
+  product.keys = tiles(1);
+  Expr key = product.keys[0];
   std::vector<Expr> values;
   for (int index = 0; index < lanes; ++index)
     values.push_back(product.partial(at({index, key})));
   product.func(stageVars({k})) = Halide::undef(value.type());
   product.func(at({key})) = combineTree(kind, values);
 
-  llvm::SmallVector<Expr> inner(restSizes);
-  inner.push_back(plan.keyUnroll);
-  product.rest = tiles(plan.keyUnroll, inner);
   unsigned count = sizes.size();
-  product.rest.where(product.rest[count + 1] < select(rest > 0, plan.chunk / plan.keyUnroll, 0));
-  Expr restKey = product.rest[count + 1] * plan.keyUnroll + product.rest[count];
+  product.rest = tiles(1, restSizes);
+  Expr restKey = product.rest[count];
+  product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
   Expr more = term(product.rest, whole + product.rest[0], keyBinding(restKey));
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
 }

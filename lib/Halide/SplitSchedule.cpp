@@ -5,7 +5,6 @@
 using Halide::Func;
 using Halide::LoopLevel;
 using Halide::RDom;
-using Halide::RVar;
 using Halide::Stage;
 using Halide::TailStrategy;
 using Halide::Var;
@@ -13,11 +12,20 @@ using Halide::VarOrRVar;
 
 namespace attn::lowering {
 
-/// `first`, then `rest`.
-static std::vector<VarOrRVar> order(std::vector<VarOrRVar> first, const std::vector<Var> &rest) {
-  for (const Var &var : rest)
-    first.push_back(var);
+/// The loops of a stage from the innermost out: `first`, rows, `last`.
+static std::vector<VarOrRVar> order(std::vector<VarOrRVar> first, const std::vector<Var> &rows,
+                                    const std::vector<VarOrRVar> &last = {}) {
+  first.insert(first.end(), rows.begin(), rows.end());
+  first.insert(first.end(), last.begin(), last.end());
   return first;
+}
+
+/// The first `count` variables of `domain`.
+static std::vector<VarOrRVar> variables(const RDom &domain, int count) {
+  std::vector<VarOrRVar> result;
+  for (int dimension = 0; dimension < count; ++dimension)
+    result.push_back(domain[dimension]);
+  return result;
 }
 
 /// Computes a stage for one chunk of one span at a time. Loops are not cut into a middle and its edges: that would
@@ -77,34 +85,27 @@ void Split::scheduleState() {
 void Split::scheduleProduct(Product &product) {
   LoopLevel inChunk(state, chunks.x);
   computeInChunk(product.func, inChunk);
-  product.func.bound_extent(k, plan.chunk);
+  product.func.bound(k, 0, plan.chunk);
+  int terms = product.rest.dimensions() - 1;
   if (!product.partial.defined()) {
-    product.func.update(0).reorder(order({product.keys[0], product.keys[1]}, rows)).allow_race_conditions();
-    product.func.update(0).vectorize(product.keys[0]);
-    std::vector<VarOrRVar> loops;
-    for (int dimension = 0; dimension < product.rest.dimensions(); ++dimension)
-      loops.push_back(product.rest[dimension]);
-    product.func.update(1).reorder(order(loops, rows)).allow_race_conditions().vectorize(product.rest[0]);
+    product.func.update(0)
+        .reorder(order(variables(product.keys, 2), rows))
+        .allow_race_conditions()
+        .vectorize(product.keys[0]);
+    product.func.update(1)
+        .reorder(order(variables(product.rest, terms + 1), rows))
+        .allow_race_conditions()
+        .vectorize(product.rest[0]);
     return;
   }
-  // A tile of keys is used for all rows before the next.
-  std::vector<VarOrRVar> loops = order({product.keys[0]}, rows), restLoops;
-  loops.push_back(product.keys[1]);
-  product.func.update(0).reorder(loops).unroll(product.keys[0]);
-  int count = product.rest.dimensions();
-  for (int dimension = 0; dimension + 1 < count; ++dimension)
-    restLoops.push_back(product.rest[dimension]);
-  restLoops = order(restLoops, rows);
-  restLoops.push_back(product.rest[count - 1]);
-  product.func.update(1).reorder(restLoops);
-
-  LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[1]) : LoopLevel(product.func, rows.front());
+  // A key is used for all rows before the next.
+  product.func.update(0).reorder(order({}, rows, {product.keys[0]}));
+  product.func.update(1).reorder(order(variables(product.rest, terms), rows, {product.rest[terms]}));
+  LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[0]) : LoopLevel(product.func, rows.front());
   computeInChunk(product.partial, row);
-  product.partial.bound_extent(k, plan.keyUnroll).vectorize(lane).unroll(k);
-  std::vector<VarOrRVar> partialLoops = {lane, k};
-  for (int dimension = 0; dimension < product.vectors.dimensions(); ++dimension)
-    partialLoops.push_back(product.vectors[dimension]);
-  product.partial.update().reorder(order(partialLoops, rows)).vectorize(lane).unroll(k);
+  std::vector<VarOrRVar> loops = variables(product.vectors, terms);
+  loops.insert(loops.begin(), {lane, k});
+  product.partial.bound_extent(k, 1).vectorize(lane).update().reorder(order(loops, rows)).vectorize(lane);
 }
 
 void Split::schedule(Func func) {
@@ -116,8 +117,8 @@ void Split::schedule(Func func) {
   computeInChunk(start, inChunk);
   auto overKeys = [&](Func stage, const RDom &domain) {
     computeInChunk(stage, inChunk);
-    stage.bound_extent(k, plan.chunk);
-    stage.update().reorder(order({domain[0], domain[1]}, rows)).allow_race_conditions().vectorize(domain[0]);
+    stage.bound(k, 0, plan.chunk);
+    stage.update().reorder(order(variables(domain, 2), rows)).allow_race_conditions().vectorize(domain[0]);
   };
   auto overLanes = [&](Func partial, Func joined, const RDom &domain) {
     computeInChunk(joined, inChunk);
@@ -136,12 +137,10 @@ void Split::schedule(Func func) {
   Var columns("columns$"), vector("vector$");
   output.compute_at(inChunk).bound_extent(chunk, 1).bound_extent(span, 1);
   output.align_bounds(e, lanes).vectorize(e, lanes);
-  std::vector<VarOrRVar> loops = order({lane, vector, outputKeys[0], columns}, rows);
-  loops.push_back(outputKeys[1]);
   output.update()
       .split(e, e, lane, lanes, TailStrategy::RoundUp)
       .split(e, columns, vector, plan.valueVectors, TailStrategy::GuardWithIf)
-      .reorder(loops)
+      .reorder(order({lane, vector, outputKeys[0], columns}, rows, {outputKeys[1]}))
       .never_partition(std::vector<VarOrRVar>(rows.begin(), rows.end()))
       .never_partition(outputKeys[0], outputKeys[1], vector)
       .vectorize(lane)

@@ -3,6 +3,8 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Plan/Plan.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 using namespace attn;
 
 bool attn::isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row) {
@@ -22,6 +24,22 @@ static bool hasColumnsInFactors(mlir::Value value, ReduceOp sum, unsigned row, m
   return op && !llvm::isa<ReadOp>(op) && llvm::all_of(op->getOperands(), [&](mlir::Value operand) {
            return hasColumnsInFactors(operand, sum, row, column);
          });
+}
+
+/// Whether `value` compares index variables.
+static bool comparesIndices(mlir::Value value) {
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op || llvm::isa<ReadOp, ReduceOp>(op))
+    return false;
+  return (llvm::isa<mlir::arith::CmpIOp>(op) && !dependence(value).empty()) ||
+         llvm::any_of(op->getOperands(), comparesIndices);
+}
+
+/// Whether the formula `body` chooses between values by comparing index variables. Halide computes what is chosen on
+/// one side for that side's elements alone, which are no whole tiles.
+static bool choosesByIndices(mlir::Region &body) {
+  return llvm::any_of(body.getOps<mlir::arith::SelectOp>(),
+                      [](mlir::arith::SelectOp choice) { return comparesIndices(choice.getCondition()); });
 }
 
 /// Whether the terms of `sum` combine columns, which all rows share, with rows; and it stands in the formula `body`
@@ -47,7 +65,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
     return std::nullopt;
   llvm::SmallVector<ReduceOp> sums;
   op.walk([&](ReduceOp sum) { sums.push_back(sum); });
-  if (sums.empty())
+  if (sums.empty() || choosesByIndices(body))
     return std::nullopt;
   unsigned rank = body.getNumArguments();
   for (unsigned row = rank - 1; row-- > 0;)

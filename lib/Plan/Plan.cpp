@@ -68,7 +68,6 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
-  plan.split.keyUnroll = 4;
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),
@@ -98,8 +97,8 @@ void Plan::print(llvm::raw_ostream &os) const {
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
      << " x " << tile.valueUnroll << " outputs\n"
      << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
-     << " rows in a pass over keys, register tiles of " << split.keyUnroll << " keys x " << lanes << " terms and "
-     << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n"
+     << " rows in a pass over keys, register tiles of 1 key x " << lanes << " terms and " << split.keyTile << " keys x "
+     << split.valueVectors * lanes << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums) {
     os << "sum " << sum.name << ": ";

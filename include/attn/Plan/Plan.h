@@ -39,7 +39,6 @@ struct SplitPlan {
   int queries = 8;      ///< The most queries for which it is taken rather than the tiled plan.
   int rows = 16;        ///< The most rows of an index that share keys in one pass over them.
   int chunk = 256;      ///< Keys between two rescalings.
-  int keyUnroll = 4;    ///< Keys of a register tile of the score product: a divisor of the chunk.
   int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn.
   int valueVectors = 4; ///< Vectors of value columns in a register tile of the weighted sum.
   int tasks = 32;       ///< Spans are made until there are as many tasks.
@@ -51,7 +50,7 @@ struct SumPlan {
   std::string name;                     ///< Of the sum.
   std::string queryName;                ///< Of the query index, if it has one.
   bool tiled = false;                   ///< In tiles of queries.
-  bool split = false;                   ///< Split over keys; where both, for at most SplitPlan::queries. Neither: by rows.
+  bool split = false; ///< Split over keys; where both, for at most SplitPlan::queries. Neither: by rows.
 };
 
 /// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
