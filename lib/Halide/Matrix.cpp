@@ -45,7 +45,7 @@ void Matrix::bindIndices(Environment &environment) {
 
 Expr Matrix::suits() {
   auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows) && extent(kernel, shape.back()) >= columns();
+  return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows);
 }
 
 bool Matrix::isShort() {
@@ -85,8 +85,10 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.groups = RDom(0, blockSize / chainSize);
   sum.terms = RDom(0, chainSize);
 
+  // The last tile's surplus rows repeat the last row.
   Environment environment;
   bindIndices(environment);
+  environment.indices[op.getBody().getArgument(plan.row)].padded = true;
   std::vector<Var> chainVars = elementVars;
   llvm::SmallVector<IndexBinding> at;
   for (int dimension = sum.blocks.dimensions() - 1; dimension > 0; --dimension) {
@@ -147,7 +149,13 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
       arguments.push_back(var);
       call.push_back(environment.indices.find(argument)->second.expr);
     }
-  inner.bind(columnIndex, column);
+  // The last panel's surplus columns are not read: their condition is on the loop, so that the others are read as they
+  // lie.
+  Expr count = extent(kernel, indexSize(columnIndex));
+  RDom once(0, 1);
+  once.where(Halide::likely(column < count));
+  Expr inside = Halide::unsafe_promise_clamped(column + once.x, 0, Halide::max(count, 1) - 1);
+  inner.indices[columnIndex] = {inside, {column}, false, {}};
   for (mlir::BlockArgument argument : inOrder(indices))
     if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {
       Var var = environment.indices.find(argument)->second.vars[0];
@@ -156,7 +164,10 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
       call.push_back(var);
     }
   Func pack(kernel.uniqueName(op.getName().str() + "_panel"));
-  pack(arguments) = MatrixRegion(*this, inner).expression(value);
+  std::vector<Expr> element(arguments.begin(), arguments.end());
+  Expr packed = MatrixRegion(*this, inner).expression(value);
+  pack(arguments) = Halide::undef(packed.type());
+  pack(element) = packed;
   packs.push_back(pack);
   return pack(call);
 }

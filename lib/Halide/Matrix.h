@@ -22,7 +22,7 @@ public:
 
   /// Defines all sums; the value of an element, where `suits` holds.
   Halide::Expr define();
-  /// Whether there are enough rows and columns for one register tile.
+  /// Whether there are enough rows for one register tile.
   Halide::Expr suits();
   /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
   void schedule(Halide::Func func, Halide::Stage stage);

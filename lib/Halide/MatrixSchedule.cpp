@@ -12,20 +12,15 @@ namespace attn::lowering {
 
 void Matrix::schedule(Func func, Halide::Stage stage) {
   int lanes = plan.lanes, rows = plan.rows;
-  // All of it, whatever its consumers are thought to need.
-  auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  for (unsigned position = 0; position < vars.size(); ++position)
-    func.bound(vars[vars.size() - 1 - position], 0, Halide::max(extent(kernel, shape[position]), 1));
-  // Whole tiles alone: the last ones overlap those before.
   Var panel("panel$"), inPanel("in_panel$"), vector("vector$"), lane("lane$");
   Var tile("tile$"), inTile("in_tile$"), group("group$"), inGroup("in_group$");
-  stage.split(column, panel, inPanel, columns(), TailStrategy::ShiftInwards)
+  stage.split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
       .split(inPanel, vector, lane, lanes)
-      .split(row, tile, inTile, rows, TailStrategy::ShiftInwards)
+      .split(row, tile, inTile, rows, TailStrategy::GuardWithIf)
       .split(tile, group, inGroup, static_cast<int>(plan.tiles), TailStrategy::GuardWithIf);
   std::vector<VarOrRVar> order = {lane, vector, inTile, inGroup, panel, group};
   order.insert(order.end(), others.begin(), others.end());
-  stage.reorder(order).vectorize(lane).unroll(vector).unroll(inTile);
+  stage.reorder(order).vectorize(lane);
   Var task = panel;
   auto fuse = [&](const Var &outer) {
     Var fused(task.name() + "_" + outer.name());
@@ -35,10 +30,10 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
   fuse(group);
   for (const Var &other : others)
     fuse(other);
-  stage.parallel(task).never_partition(task, inGroup);
+  stage.parallel(task).never_partition(task, inGroup, inTile, vector);
 
   for (Func &pack : packs)
-    pack.compute_at(func, task).bound_extent(column, columns()).vectorize(column, lanes).unroll(column);
+    pack.compute_at(func, task).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
   auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
   auto compute = [&](Func sum, Halide::LoopLevel where, const Halide::RDom &loops) {
     sum.compute_at(where).bound_extent(column, columns()).bound_extent(row, rows);

@@ -103,3 +103,20 @@ def test_products_of_other_dtypes(dtype):
     found = attn.compile(source.replace("DTYPE", dtype))(x, w)
     exact = x.double() @ w.double().T
     assert (found - exact).abs().max() <= (1e-12 if dtype == "f64" else 2e-4)
+
+
+@pytest.mark.parametrize("m, n", [(0, 5), (5, 0), (1, 1), (7, 1), (8, 33), (70, 65)])
+def test_a_product_of_which_a_part_is_read(m, n):
+    """The part does not begin where a tile does; sums of index variables are chosen between by index."""
+    kernel = attn.compile("""
+        attention parts(x: f32[M, D], w: f32[D, N]) {
+          y[m, n]       = sum[d](x[m, d] * w[d, n])
+          shifted[m, n] = y[m + 1, n + 1] + y[M - 1 - m, n]
+          lower[m, n]   = select(n > m, sum[d](x[m, d] * w[d, n]), 1.0)
+          least[m]      = min[n](y[m, n] * 2)
+          return shifted, lower, least
+        }""")
+    random = np.random.default_rng(m + n)
+    x, w = random.standard_normal((m, 9)).astype("f"), random.standard_normal((9, n)).astype("f")
+    for found, expected in zip(kernel(x, w), kernel.reference(x, w), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
