@@ -21,19 +21,14 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
   std::vector<VarOrRVar> order = {lane, vector, inTile, inGroup, panel, group};
   order.insert(order.end(), others.begin(), others.end());
   stage.reorder(order).vectorize(lane);
-  Var task = panel;
-  auto fuse = [&](const Var &outer) {
-    Var fused(task.name() + "_" + outer.name());
-    stage.fuse(task, outer, fused);
-    task = fused;
-  };
-  fuse(group);
+  // Not fused: what an index of a fused loop can be is a quotient, whose bounds Halide knows only where sizes are
+  // positive.
+  stage.parallel(panel).parallel(group).never_partition(panel, group, inGroup, inTile, vector);
   for (const Var &other : others)
-    fuse(other);
-  stage.parallel(task).never_partition(task, inGroup, inTile, vector);
+    stage.parallel(other);
 
   for (Func &pack : packs)
-    pack.compute_at(func, task).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
+    pack.compute_at(func, panel).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
   auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
   auto compute = [&](Func sum, Halide::LoopLevel where, const Halide::RDom &loops) {
     sum.compute_at(where).bound_extent(column, columns()).bound_extent(row, rows);

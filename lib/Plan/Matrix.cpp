@@ -67,9 +67,11 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
   op.walk([&](ReduceOp sum) { sums.push_back(sum); });
   if (sums.empty() || choosesByIndices(body))
     return std::nullopt;
-  unsigned rank = body.getNumArguments();
+  unsigned rank = body.getNumArguments(), rows = machine.vectorRegisters >= 32 ? 7 : 6;
+  llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
+  auto isEnough = [&](SizeAttr size) { return !size.isConstant() || size.getValue() >= rows; };
   for (unsigned row = rank - 1; row-- > 0;)
-    if (llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row); })) {
+    if (isEnough(shape[row]) && llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row); })) {
       MatrixPlan plan;
       plan.statement = op;
       plan.name = op.getName().str();
@@ -77,7 +79,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
       plan.columnName = indexName(body.getArguments().back()).str();
       plan.row = row;
       plan.lanes = lanes;
-      plan.rows = machine.vectorRegisters >= 32 ? 7 : 6;
+      plan.rows = rows;
       return plan;
     }
   return std::nullopt;
