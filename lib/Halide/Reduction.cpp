@@ -56,6 +56,13 @@ bool hasFlag(ReduceOp op) {
   return op.isConditional() && dependence(yielded(op.getWhere())).empty() && op.getWhere().getOps<ReduceOp>().empty();
 }
 
+llvm::SmallVector<IndexBinding> loopBindings(const Halide::RDom &domain, unsigned count) {
+  llvm::SmallVector<IndexBinding> result;
+  while (count-- > 0)
+    result.push_back({domain[count], {}, false, domain[count]});
+  return result;
+}
+
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at) {
   for (mlir::Region &region : op->getRegions())
     if (!region.empty())

@@ -19,6 +19,9 @@ bool isContiguous(ReduceOp op, mlir::Value lane);
 /// Whether the condition of `op` is one for all of its elements, so that it decides if loops run at all.
 bool hasFlag(ReduceOp op);
 
+/// The indices of a reduction over the first `count` variables of `domain`; its last one runs fastest.
+llvm::SmallVector<IndexBinding> loopBindings(const Halide::RDom &domain, unsigned count);
+
 /// Binds the indices of `op`, in the body and in the condition.
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at);
 

@@ -1,7 +1,7 @@
 //===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
 //
 // Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
-// memory gives them. Split.cpp says what is computed, SplitSchedule.cpp how:
+// memory gives them. Split.cpp, SplitRange.cpp and SplitScore.cpp say what is computed, SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = (−∞, 0, 0)                              maximum, sum, output of each row
@@ -105,6 +105,20 @@ private:
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, output, state, total, merged;
   Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, outputKeys, chunks, allSpans;
+};
+
+/// Score, mask and weight factors, in a stage over keys or rows. `key` counts within the chunk.
+class SplitRegion : public RegionLowering {
+public:
+  SplitRegion(Split &split, Environment &environment, Halide::Expr key = {})
+      : RegionLowering(split.kernel, environment), split(split), key(key) {}
+
+protected:
+  Halide::Expr reduce(ReduceOp op) override;
+
+private:
+  Split &split;
+  Halide::Expr key;
 };
 
 } // namespace attn::lowering

@@ -1,7 +1,7 @@
 //===- Tile.h - The tiled plan of a weighted sum ----------------*- C++ -*-===//
 //
-// Many queries at a time, with queries in the lanes of vectors. Tile.cpp says what is computed,
-// TileSchedule.cpp how:
+// Many queries at a time, with queries in the lanes of vectors. Tile.cpp and TileScore.cpp say what is
+// computed, TileSchedule.cpp how:
 //
 //   for tiles of queries × the other indices, in parallel:
 //     lower, upper = keys that the mask lets through for some query of the tile
@@ -104,6 +104,20 @@ private:
   /// Reductions already made Funcs: of queries and keys, and of queries alone.
   std::vector<std::pair<mlir::Value, Halide::Func>> reductions, rowReductions;
   std::vector<Halide::Func> packs;
+};
+
+/// Score, mask and weight factors: reductions become products of the tile. Not `keyed`: there is no key.
+class TileRegion : public RegionLowering {
+public:
+  TileRegion(Tile &tile, Environment &environment, bool keyed)
+      : RegionLowering(tile.kernel, environment), tile(tile), keyed(keyed) {}
+
+protected:
+  Halide::Expr reduce(ReduceOp op) override;
+
+private:
+  Tile &tile;
+  bool keyed;
 };
 
 } // namespace attn::lowering

@@ -1,0 +1,148 @@
+//===- SplitRange.cpp - The split plan: rows that share keys, and which keys -===//
+
+#include "KeyBounds.h"
+#include "Split.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+namespace attn::lowering {
+
+//===----------------------------------------------------------------------===//
+// Which rows read the same keys
+//===----------------------------------------------------------------------===//
+
+/// Visits the reads of tensors in `region` that depend on the key: all of them, or those in reductions.
+static void visitKeyReads(mlir::Region &region, bool onlyReduced, llvm::function_ref<void(ReadOp)> visit) {
+  mlir::Value key = region.getArguments().back();
+  region.walk([&](ReadOp read) {
+    bool reduced = read->getParentOfType<ReduceOp>();
+    if ((reduced || !onlyReduced) && dependence(read.getSubscripts()).contains(mlir::cast<mlir::BlockArgument>(key)))
+      visit(read);
+  });
+}
+
+/// How rows of one index read keys.
+struct Sharing {
+  bool whole = true; ///< All of them the same.
+  mlir::Value group; ///< As many as this says; null if each its own.
+
+  void add(ReadOp read, mlir::BlockArgument index) {
+    for (mlir::Value subscript : read.getSubscripts()) {
+      if (!dependence(subscript).contains(index))
+        continue;
+      auto division = subscript.getDefiningOp<FloorDivOp>();
+      bool isGroup = division && division.getLhs() == index && dependence(division.getRhs()).empty();
+      group = isGroup && (whole || group) ? division.getRhs() : mlir::Value();
+      whole = false;
+    }
+  }
+};
+
+void Split::findShared() {
+  unsigned rank = vars.size();
+  mlir::Region &body = op.getBody();
+  for (unsigned position = 0; position + 1 < rank; ++position) {
+    Sharing sharing;
+    visitKeyReads(body, false, [&](ReadOp value) {
+      if (!value.getTensor().getDefiningOp<SoftmaxOp>())
+        sharing.add(value, body.getArgument(position));
+    });
+    if (softmax)
+      for (auto [argument, subscript] : llvm::zip(definition(softmax.getScore()).getArguments(), read.getSubscripts()))
+        if (subscript == body.getArgument(position))
+          visitKeyReads(definition(softmax.getScore()), true, [&](ReadOp key) { sharing.add(key, argument); });
+    if (!sharing.whole && !sharing.group)
+      continue;
+    Expr group = plan.rows;
+    if (sharing.group) {
+      Environment environment;
+      PlainRegion lowering(kernel, environment);
+      Expr size = lowering.expression(sharing.group);
+      group =
+          Halide::cast<int32_t>(Halide::clamp(size, Halide::cast(size.type(), 1), Halide::cast(size.type(), group)));
+    }
+    shared.push_back({vars[rank - 1 - position], group});
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Key ranges
+//===----------------------------------------------------------------------===//
+
+/// The bounds are those of all rows that share keys, so that all stages of a task have the same.
+void Split::defineRange() {
+  mlir::Region *condition = nullptr;
+  if (softmax && softmax.getMask())
+    condition = &definition(softmax.getMask());
+  else if (!softmax && !op.getWhere().empty())
+    condition = &op.getWhere();
+  KeyRange range;
+  if (condition)
+    range = maskRange(yielded(*condition), condition->getArguments().back()).possible;
+
+  // Shared indices become reduction variables.
+  unsigned rank = vars.size();
+  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
+  mlir::Region &region = softmax || !condition ? op.getBody() : *condition;
+  Environment environment = bind(region, {Expr(0), {}, false, {}});
+  Halide::Region sizes;
+  tasks = rows;
+  llvm::SmallVector<unsigned> positions;
+  for (const Shared &index : shared) {
+    llvm::erase_if(tasks, [&](const Var &var) { return var.same_as(index.index); });
+    for (unsigned position = 0; position < rank; ++position)
+      if (vars[rank - 1 - position].same_as(index.index))
+        positions.push_back(position);
+    sizes.push_back({0, extent(kernel, shape[positions.back()])});
+  }
+  RDom all = sizes.empty() ? RDom(0, 1) : RDom(sizes);
+  for (auto [dimension, position] : llvm::enumerate(positions))
+    environment.indices[region.getArgument(position)] = {all[dimension], {}, false, {}};
+  if (softmax)
+    bindScore(environment);
+  PlainRegion lowering(kernel, environment);
+  std::vector<Expr> task(tasks.begin(), tasks.end());
+  auto overRows = [&](const char *name, const KeyBound &bound, bool largest) {
+    Func keys(kernel.uniqueName(name));
+    Expr key = boundOfKeys(bound, lowering, keyCount);
+    keys(tasks) = largest ? Expr(0) : keyCount;
+    // Halide takes an update for a reduction only if it mentions the variable.
+    key += select(all[0] < 0, 1, 0);
+    keys(task) = largest ? Halide::max(keys(task), key) : Halide::min(keys(task), key);
+    rangeFuncs.push_back(keys);
+    return Expr(keys(task));
+  };
+  upper = range.upper ? overRows("upper", *range.upper, true) : keyCount;
+  if (range.lower)
+    lower = overRows("lower", *range.lower, false);
+
+  // Spans for as many tasks as keep many threads busy, none shorter than a chunk.
+  int target = plan.tasks;
+  Expr count = 1;
+  for (const Var &var : tasks) {
+    unsigned position =
+        rank - 1 - (llvm::find_if(vars, [&](const Var &own) { return own.same_as(var); }) - vars.begin());
+    count = Halide::min(count * Halide::clamp(extent(kernel, shape[position]), 1, target), target);
+  }
+  int size = plan.chunk;
+  Expr chunksOfAll = (Halide::max(keyCount, 1) + size - 1) / size;
+  spans = Halide::clamp((target + count - 1) / count, 1, chunksOfAll);
+  mostChunks = (chunksOfAll + spans - 1) / spans;
+  // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
+  Expr firstChunk = lower.defined() ? lower / size : Expr(0);
+  Expr visited = Halide::max((upper + size - 1) / size - firstChunk, 0);
+  Func each(kernel.uniqueName("chunks_of_span"));
+  each(tasks) = (visited + spans - 1) / spans;
+  rangeFuncs.push_back(each);
+  chunksOfSpan = each(task);
+  start = Func(kernel.uniqueName("start"));
+  std::vector<Var> startVars = {chunk, span};
+  startVars.insert(startVars.end(), tasks.begin(), tasks.end());
+  start(startVars) = (firstChunk + span * chunksOfSpan + chunk) * size;
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,160 @@
+//===- SplitScore.cpp - The split plan: scores ------------------------------===//
+
+#include "Mathematics.h"
+#include "Split.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+namespace attn::lowering {
+
+Expr SplitRegion::reduce(ReduceOp op) {
+  for (mlir::Value index : dependence(op.getResult()))
+    for (const Var &var : environment.indices[index].vars)
+      if (var.same_as(split.k))
+        return split.addProduct(op, environment, key);
+  return split.addRowReduction(op, environment);
+}
+
+/// The sizes of a reduction's indices, the last one first.
+static llvm::SmallVector<Expr> reversedSizes(KernelLowering &kernel, ReduceOp op) {
+  llvm::SmallVector<Expr> sizes;
+  for (SizeAttr size : llvm::reverse(op.getSizes().getAsRange<SizeAttr>()))
+    sizes.push_back(extent(kernel, size));
+  return sizes;
+}
+
+/// Puts `key` where `environment` has the key of a stage.
+static void rebindKey(Environment &environment, const Var &k, const IndexBinding &key) {
+  for (auto &[index, binding] : environment.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
+      binding = key;
+}
+
+Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key) {
+  Product product;
+  product.op = reduce;
+  product.func = Func(kernel.uniqueName(name + "_product"));
+  mlir::Value keyArgument;
+  for (auto &[index, binding] : environment.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }) &&
+        dependence(reduce.getResult()).contains(mlir::cast<mlir::BlockArgument>(index)))
+      keyArgument = index;
+  if (isContiguous(reduce, keyArgument))
+    addContiguousProduct(environment, product);
+  else
+    addProductAlongKeys(environment, product);
+  products.push_back(product);
+  return product.func(at({key}));
+}
+
+/// Lanes are partial results along the last index of the reduction: whole vectors, and what is left one by one.
+void Split::addContiguousProduct(const Environment &environment, Product &product) {
+  llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
+  Expr whole = sizes[0] / lanes * lanes, rest = sizes[0] - whole;
+  ReduceKind kind = product.op.getKind();
+  auto term = [&](RDom domain, Expr last, IndexBinding key) {
+    Environment inner;
+    inner.indices = environment.indices;
+    rebindKey(inner, k, key);
+    llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
+    indices.back().expr = last;
+    bindReduction(product.op, inner, indices);
+    PlainRegion lowering(kernel, inner);
+    return atEachStep(kind, reductionTerm(product.op, lowering), domain[0]);
+  };
+  llvm::SmallVector<Expr> vectorSizes = sizes, restSizes = sizes;
+  vectorSizes[0] = sizes[0] / lanes;
+  restSizes[0] = rest;
+
+  product.partial = Func(kernel.uniqueName(name + "_lanes"));
+  Halide::Region ranges;
+  for (const Expr &size : vectorSizes)
+    ranges.push_back({0, size});
+  product.vectors = RDom(ranges);
+  Expr value = term(product.vectors, product.vectors[0] * lanes + lane, keyBinding(k));
+  std::vector<Expr> partialAt = at({lane, k});
+  product.partial(stageVars({lane, k})) = identity(kind, value.type());
+  product.partial(partialAt) = combine(kind, product.partial(partialAt), value);
+
+  // Key by key, so that memory is read in order.
+  product.keys = tiles(1);
+  Expr key = product.keys[0];
+  std::vector<Expr> values;
+  for (int index = 0; index < lanes; ++index)
+    values.push_back(product.partial(at({index, key})));
+  product.func(stageVars({k})) = Halide::undef(value.type());
+  product.func(at({key})) = combineTree(kind, values);
+
+  unsigned count = sizes.size();
+  product.rest = tiles(1, restSizes);
+  Expr restKey = product.rest[count];
+  product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
+  Expr more = term(product.rest, whole + product.rest[0], keyBinding(restKey));
+  product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
+}
+
+/// Lanes are keys.
+void Split::addProductAlongKeys(const Environment &environment, Product &product) {
+  ReduceKind kind = product.op.getKind();
+  llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
+  unsigned count = sizes.size();
+  sizes.insert(sizes.begin(), lanes);
+  product.rest = tiles(lanes, sizes);
+  product.keys = tiles(lanes, Expr(lanes));
+  Expr key = product.rest[count + 1] * lanes + product.rest[0];
+  Environment inner;
+  inner.indices = environment.indices;
+  rebindKey(inner, k, keyBinding(key));
+  llvm::SmallVector<IndexBinding> indices;
+  for (unsigned dimension = count; dimension > 0; --dimension)
+    indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
+  bindReduction(product.op, inner, indices);
+  PlainRegion lowering(kernel, inner);
+  Expr value = atEachStep(kind, reductionTerm(product.op, lowering), product.rest[1]);
+  product.func(stageVars({k})) = Halide::undef(value.type());
+  product.func(at({product.keys[1] * lanes + product.keys[0]})) = identity(kind, value.type());
+  product.func(at({key})) = combine(kind, product.func(at({key})), value);
+}
+
+/// A reduction that no key changes: once for each row.
+Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  Halide::Region ranges;
+  for (const Expr &size : reversedSizes(kernel, reduce))
+    ranges.push_back({0, size});
+  RDom domain(ranges);
+  bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
+  PlainRegion lowering(kernel, inner);
+  Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
+  Func result(kernel.uniqueName(name + "_row"));
+  std::vector<Expr> element(rows.begin(), rows.end());
+  result(rows) = identity(reduce.getKind(), value.type());
+  result(element) = combine(reduce.getKind(), result(element), value);
+  rowReductions.push_back(result);
+  return result(element);
+}
+
+/// In powers of two; −inf where the key is masked.
+void Split::defineScore() {
+  scoreKeys = tiles(lanes, Expr(lanes));
+  score = Func(kernel.uniqueName(name + "_score"));
+  Expr key = keyOf(scoreKeys);
+  IndexBinding binding = keyBinding(key);
+  Environment environment = bind(op.getBody(), binding);
+  bindScore(environment);
+  SplitRegion lowering(*this, environment, key);
+  Expr value = lowering.expression(yielded(definition(softmax.getScore())));
+  value = value * constant(value.type(), 1.44269504088896340736);
+  Expr kept = binding.expr < keyCount;
+  if (softmax.getMask())
+    kept = kept && lowering.expression(yielded(definition(softmax.getMask())));
+  score(stageVars({k})) = Halide::undef(value.type());
+  score(at({key})) = select(kept, value, -infinity(value.type()));
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,198 @@
+//===- TileScore.cpp - The tiled plan: scores -------------------------------===//
+
+#include "KeyBounds.h"
+#include "Mathematics.h"
+#include "Tile.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+namespace attn::lowering {
+
+Expr TileRegion::reduce(ReduceOp op) {
+  bool onKey = false;
+  for (mlir::Value index : dependence(op.getResult()))
+    onKey |= llvm::any_of(environment.indices[index].vars, [&](const Var &var) { return var.same_as(tile.k); });
+  return onKey && keyed ? tile.addProduct(op, environment) : tile.addQueryReduction(op, environment);
+}
+
+/// The body of a product. What depends on the query but not on the key is packed once a tile.
+class ProductRegion : public RegionLowering {
+public:
+  ProductRegion(Tile &tile, Environment &environment) : RegionLowering(tile.kernel, environment), tile(tile) {}
+
+protected:
+  Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
+  Expr stored(mlir::Value value) override {
+    if (!mlir::isa<mlir::FloatType>(value.getType()))
+      return {};
+    bool onQuery = false;
+    for (mlir::Value index : dependence(value))
+      for (const Var &var : environment.indices[index].vars) {
+        onQuery |= var.same_as(tile.q);
+        if (var.same_as(tile.k))
+          return {};
+      }
+    return onQuery ? tile.addPack(value, environment) : Expr();
+  }
+
+private:
+  Tile &tile;
+};
+
+/// Whether a formula evaluates functions that take many instructions, once for each of its index variables.
+static bool evaluatesFunctions(mlir::Region &region) {
+  bool found = false;
+  region.walk([&](mlir::Operation *inner) {
+    found |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !dependence(inner->getResult(0)).empty();
+  });
+  return found;
+}
+
+/// Whether a formula is dear enough to be computed once for maximum and weights, rather than twice: it calls functions,
+/// or reads what is different for each pair. What a key has for all queries (a bias, a norm) is a broadcast.
+static bool isDear(mlir::Region &region, unsigned query) {
+  bool dear = false;
+  region.walk([&](mlir::Operation *inner) {
+    if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
+      return;
+    IndexSet indices = inner->getNumResults() ? dependence(inner->getResult(0)) : IndexSet();
+    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !indices.empty();
+    dear |= mlir::isa<ReadOp>(inner) && indices.contains(region.getArgument(query)) &&
+            indices.contains(region.getArguments().back());
+  });
+  return dear;
+}
+
+Expr Tile::addPack(mlir::Value value, const Environment &environment) {
+  // Reduction variables become variables of the pack.
+  Environment inner;
+  inner.indices = environment.indices;
+  std::vector<Var> packVars = {q};
+  std::vector<Expr> call = {q};
+  for (mlir::Value index : dependence(value)) {
+    IndexBinding &binding = inner.indices[index];
+    if (!binding.loop)
+      continue;
+    Var var(kernel.uniqueName("r$"));
+    packVars.push_back(var);
+    call.push_back(binding.expr);
+    binding = {var, {var}, false, {}};
+  }
+  packVars = tileVars(packVars);
+  call.push_back(tile);
+  call.insert(call.end(), others.begin(), others.end());
+  Func pack(kernel.uniqueName(func.name() + "_query"));
+  PlainRegion lowering(kernel, inner);
+  pack(packVars) = lowering.expression(value);
+  packs.push_back(pack);
+  return pack(call);
+}
+
+Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
+  llvm::SmallVector<Expr> sizes;
+  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
+    sizes.push_back(extent(kernel, size));
+  Product product;
+  product.func = Func(kernel.uniqueName(func.name() + "_product"));
+  product.start = keys();
+  product.domain = keys(sizes);
+  product.dimensions = sizes.size();
+  product.dear = evaluatesFunctions(reduce.getBody());
+
+  Environment inner;
+  inner.indices = environment.indices;
+  if (hasFlag(reduce)) {
+    // What is ruled out is not even set to zero: nobody reads it.
+    Expr tiles = select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0);
+    product.start.where(product.start[1] < tiles);
+    product.domain.where(product.domain[sizes.size() + 1] < tiles);
+  }
+  for (auto &[index, binding] : inner.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); })) {
+      binding = keyBinding(keyOf(product.domain));
+      binding.vars = {k, chunk};
+    }
+  bindReduction(reduce, inner, loopBindings(product.domain, sizes.size()));
+  ProductRegion lowering(*this, inner);
+  Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce)), start = identity(reduce.getKind(), value.type());
+  Func &result = product.func;
+  result(tileVars({q, k, chunk})) = Halide::undef(value.type());
+  result(at(q, keyOf(product.start))) = start;
+  std::vector<Expr> element = at(q, keyOf(product.domain));
+  result(element) = combine(reduce.getKind(), result(element), value);
+  products.push_back(product);
+  reductions.push_back({reduce.getResult(), result});
+  Expr key;
+  for (auto &[index, binding] : environment.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
+      key = binding.expr - chunk * static_cast<int>(plan.chunk);
+  return result(at(q, Halide::Internal::simplify(key)));
+}
+
+/// A reduction that no key changes: once for each query of the tile.
+Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  Halide::Region ranges;
+  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
+    ranges.push_back({0, extent(kernel, size)});
+  RDom domain(ranges);
+  bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
+  PlainRegion lowering(kernel, inner);
+  Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
+  Expr start = identity(reduce.getKind(), value.type());
+  Func result(kernel.uniqueName(func.name() + "_row"));
+  std::vector<Var> resultVars = tileVars({q});
+  std::vector<Expr> element(resultVars.begin(), resultVars.end());
+  result(resultVars) = start;
+  result(element) = combine(reduce.getKind(), result(element), value);
+  rowReductions.push_back({reduce.getResult(), result});
+  return result(element);
+}
+
+Expr Tile::scoreAt(Expr key, bool isWhole) {
+  Environment environment = bind(op.getBody(), keyBinding(key));
+  bindScore(softmax, environment);
+  TileRegion lowering(*this, environment, true);
+  // Reductions of the score are products: one Func each, however often the score is written down.
+  for (auto &[reduction, product] : reductions)
+    environment.replace(reduction, product(at(q, key)));
+  std::vector<Var> rowVars = tileVars({q});
+  for (auto &[reduction, row] : rowReductions)
+    environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
+  Expr value = lowering.expression(yielded(definition(softmax.getScore())));
+  value = value * constant(value.type(), 1.44269504088896340736);
+  if (isWhole)
+    return value;
+  Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
+  if (softmax.getMask())
+    kept = kept && lowering.expression(yielded(definition(softmax.getMask())));
+  return select(kept, value, -infinity(value.type()));
+}
+
+void Tile::defineScore() {
+  mlir::Region *mask = softmax.getMask() ? &definition(softmax.getMask()) : nullptr;
+  Environment environment = bind(op.getBody(), keyBinding(k));
+  bindScore(softmax, environment);
+  defineRange(mask, environment);
+  unsigned query = llvm::find(read.getSubscripts(), queryArgument) - read.getSubscripts().begin();
+  storeScore = isDear(definition(softmax.getScore()), query) || (mask && isDear(*mask, query));
+  if (!storeScore)
+    return;
+  score = Func(kernel.uniqueName(func.name() + "_score"));
+  for (bool isWhole : {false, true}) {
+    scoreKeys.push_back(keys({}, isWhole ? whole : !whole));
+    Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, isWhole);
+    if (!isWhole)
+      score(tileVars({q, k, chunk})) = Halide::undef(value.type());
+    score(at(q, key)) = value;
+  }
+}
+
+} // namespace attn::lowering
