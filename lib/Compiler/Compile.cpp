@@ -9,7 +9,7 @@
 #include "Header.h"
 #include "Jit.h"
 #include "Kernel.h"
-#include "MachineCode.h"
+#include "Library.h"
 #include "Object.h"
 #include "Program.h"
 
@@ -38,8 +38,8 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
   return key;
 }
 
-/// A program's only kernel as a pipeline, or its checking kernel.
-static llvm::Expected<HalideKernel> simplifyAndLower(Program &program, const Machine &machine, bool checking) {
+/// A program's only kernel, or its checking kernel, in steps.
+static llvm::Expected<LoweredKernel> simplifyAndLower(Program &program, const Machine &machine, bool checking) {
   if (llvm::Error error = program.simplify())
     return error;
   KernelOp kernel = program.kernels().front(); // passes may have replaced the kernel
@@ -47,40 +47,39 @@ static llvm::Expected<HalideKernel> simplifyAndLower(Program &program, const Mac
 }
 
 /// What a kernel counts beside its own outputs is added to those of `interface`.
-static llvm::Expected<std::string> compileToMachineCode(Program &program, KernelInterface &interface,
-                                                        const Machine &machine, const std::string &function,
-                                                        bool checking) {
-  llvm::Expected<HalideKernel> lowered = simplifyAndLower(program, machine, checking);
+static llvm::Expected<std::string> compileToLibrary(Program &program, KernelInterface &interface,
+                                                    const Machine &machine, const std::string &function,
+                                                    bool checking) {
+  llvm::Expected<LoweredKernel> lowered = simplifyAndLower(program, machine, checking);
   if (!lowered)
     return lowered.takeError();
-  for (const std::string &sum : lowered->countedSums())
+  for (const std::string &sum : lowered->countedSums)
     interface.addOutput(sum + "_chunks", mlir::IntegerType::get(program.getModule().getContext(), 64), 3);
-  llvm::Expected<std::string> bitcode = lowered->bitcode(function);
-  if (!bitcode)
-    return bitcode.takeError();
-  return emitMachineCode(*bitcode, MachineCodeKind::Object);
+  size_t outputs = checking ? 2 * interface.bounds.size() : interface.outputs.size();
+  return compileToLibrary(*lowered, ProgramInterface::of(*lowered, interface, outputs, function), function);
 }
 
-/// The kernel or its checking kernel as a function of this process, from the cache on disk where it is there and can be
+/// What runs the kernel or its checking kernel in this process, from the cache on disk where it is there and can be
 /// loaded. One that counts is not kept there, because its lowering says what its outputs are.
-static llvm::Expected<ArgvFunction> loadOrCompile(Program &program, KernelInterface &interface, const Machine &machine,
-                                                  std::string key, bool counts, bool checking) {
+static llvm::Expected<const attn_program *> loadOrCompile(Program &program, KernelInterface &interface,
+                                                          const Machine &machine, std::string key, bool counts,
+                                                          bool checking) {
   std::string function = checking ? halideCheckingFunction(interface.name) : halideFunction(interface.name);
   if (checking)
     key += "checking kernel";
   std::optional<DiskCache> cache = counts ? std::nullopt : DiskCache::open();
   if (std::optional<std::string> stored = cache ? cache->find(key) : std::nullopt) {
-    llvm::Expected<ArgvFunction> loaded = loadKernel(*stored, function + "_argv");
+    llvm::Expected<const attn_program *> loaded = loadProgram(*stored, function + "_program");
     if (loaded)
       return loaded;
     llvm::consumeError(loaded.takeError());
   }
-  llvm::Expected<std::string> object = compileToMachineCode(program, interface, machine, function, checking);
-  if (!object)
-    return object.takeError();
+  llvm::Expected<std::string> library = compileToLibrary(program, interface, machine, function, checking);
+  if (!library)
+    return library.takeError();
   if (cache)
-    cache->store(key, *object);
-  return loadKernel(*object, function + "_argv");
+    cache->store(key, *library);
+  return loadProgram(*library, function + "_program");
 }
 
 static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOptions options, llvm::StringRef key) {
@@ -96,26 +95,26 @@ static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOpti
   llvm::Expected<Machine> machine = machineForTarget(options.target);
   if (!machine)
     return machine.takeError();
-  KernelFunctions functions;
+  KernelPrograms programs;
   for (bool checking : {false, true}) {
     if (checking && interface->bounds.empty())
       continue;
     if (options.target == "host") {
-      llvm::Expected<ArgvFunction> loaded =
+      llvm::Expected<const attn_program *> loaded =
           loadOrCompile(program, *interface, *machine, key.str(), options.countChunks, checking);
       if (!loaded)
         return loaded.takeError();
-      (checking ? functions.checking : functions.kernel) = *loaded;
+      (checking ? programs.checking : programs.kernel) = *loaded;
     } else {
       // It cannot run here, but what is wrong with it is to be known.
-      llvm::Expected<HalideKernel> lowered = simplifyAndLower(program, *machine, checking);
+      llvm::Expected<LoweredKernel> lowered = simplifyAndLower(program, *machine, checking);
       if (!lowered)
         return lowered.takeError();
     }
   }
   options.kernel = interface->name;
   return std::make_shared<const Kernel::Implementation>(std::string(source), std::move(options), std::move(*interface),
-                                                        functions);
+                                                        programs);
 }
 
 /// Compiles what is not in the cache. Threads that ask for the same kernel at once wait for one of them.
@@ -190,20 +189,20 @@ static llvm::Expected<ObjectFile> compileObject(std::string_view source, const C
   ObjectFile file{"", std::move(*header), {}};
   ObjectBuilder builder(machines->front().target, runtime);
   for (auto [kernel, interface] : llvm::zip_equal(program.kernels(), interfaces)) {
-    std::vector<HalideKernel> variants, checking;
+    std::vector<LoweredKernel> lowered, checking;
     for (const Machine &machine : *machines) {
-      llvm::Expected<HalideKernel> lowered = program.lower(kernel, machine);
-      if (!lowered)
-        return lowered.takeError();
-      variants.push_back(std::move(*lowered));
+      llvm::Expected<LoweredKernel> forMachine = program.lower(kernel, machine);
+      if (!forMachine)
+        return forMachine.takeError();
+      lowered.push_back(std::move(*forMachine));
       if (interface.bounds.empty())
         continue;
-      llvm::Expected<HalideKernel> check = program.lower(program.checkingKernel(kernel), machine);
+      llvm::Expected<LoweredKernel> check = program.lower(program.checkingKernel(kernel), machine);
       if (!check)
         return check.takeError();
       checking.push_back(std::move(*check));
     }
-    if (llvm::Error error = builder.add(variants, checking, interface, options.target))
+    if (llvm::Error error = builder.add(lowered, checking, interface, options.target))
       return error;
     file.kernels.push_back(interface.name);
   }

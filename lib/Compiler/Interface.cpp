@@ -64,6 +64,14 @@ static SizePositions orderSizes(KernelOp kernel, std::vector<SizeInterface> &siz
   return positions;
 }
 
+static TensorInterface describe(StringRef name, AttnTensorType type, const SizePositions &positions) {
+  TensorInterface tensor{name.str(), "", 0, 0, {}, {}, 0};
+  setElementType(tensor, type.getElementType());
+  for (SizeAttr size : type.getShape())
+    tensor.shape.push_back(sizeProgram(size, positions));
+  return tensor;
+}
+
 static LogicalResult checkDepth(KernelOp kernel, const SizeProgram &program) {
   if (stackDepth(program) <= ATTN_STACK_DEPTH)
     return success();
@@ -81,21 +89,14 @@ FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel, KernelOp checkin
                                 << "': give one of them a dimension [" << name.getValue() << "]";
     interface.sizeOrder.push_back(positions.lookup(name.getValue()));
   }
-  auto describe = [&](StringRef name, AttnTensorType type) {
-    TensorInterface tensor{name.str(), "", 0, 0, {}, {}, 0};
-    setElementType(tensor, type.getElementType());
-    for (SizeAttr size : type.getShape())
-      tensor.shape.push_back(sizeProgram(size, positions));
-    return tensor;
-  };
   for (unsigned i = 0; i < kernel.getParameters().size(); ++i) {
-    interface.inputs.push_back(describe(kernel.getParameterName(i), kernel.getParameterType(i)));
+    interface.inputs.push_back(describe(kernel.getParameterName(i), kernel.getParameterType(i), positions));
     if (TypedAttr value = kernel.getDefault(i))
       setDefault(interface.inputs.back(), value);
   }
   ReturnOp outputs = kernel.getReturn();
   for (unsigned i = 0; i < outputs.getOutputs().size(); ++i)
-    interface.outputs.push_back(describe(outputs.getOutputName(i), outputs.getOutputType(i)));
+    interface.outputs.push_back(describe(outputs.getOutputName(i), outputs.getOutputType(i), positions));
   for (const KernelOp::Check &check : kernel.getChecks()) {
     interface.checks.push_back(
         {check.message.str(), sizeProgram(check.part, positions), sizeProgram(check.whole, positions)});
@@ -127,11 +128,36 @@ void KernelInterface::addOutput(const std::string &name, Type element, int64_t e
   tensor.shape.push_back(sizeProgram(SizeAttr::constant(element.getContext(), extent), {}));
 }
 
+ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,
+                                      const std::string &function) {
+  SizePositions positions;
+  for (auto [position, size] : llvm::enumerate(interface.sizes))
+    positions[size.name] = position;
+  ProgramInterface program;
+  program.features = lowered.features;
+  for (const Intermediate &tensor : lowered.intermediates)
+    program.intermediates.push_back({describe(tensor.name, tensor.type, positions), tensor.written, tensor.read});
+  size_t sizes = interface.inputs.size(), firstOutput = sizes + interface.sizes.size();
+  const size_t first[] = {0, sizes, firstOutput, firstOutput + outputs};
+  for (const LoweredStep &step : lowered.steps) {
+    auto &variants = program.steps.emplace_back();
+    for (const HalideFunction &variant : step.variants) {
+      VariantInterface &described = variants.emplace_back();
+      described.function = function + "_" + variant.name();
+      for (const SizeLimit &limit : variant.limits())
+        described.limits.push_back({limit.size, limit.atMost});
+      for (const HalideArgument &argument : variant.arguments())
+        described.arguments.push_back(first[argument.kind] + argument.index);
+    }
+  }
+  return program;
+}
+
 static attn_expression view(const SizeProgram &program) {
   return {program.text.c_str(), int64_t(program.code.size()), program.code.data()};
 }
 
-NativeSignature::NativeSignature(KernelInterface described, KernelFunctions functions)
+NativeSignature::NativeSignature(KernelInterface described, KernelPrograms programs)
     : interface(std::move(described)) {
   for (const auto *list : {&interface.inputs, &interface.outputs})
     for (const TensorInterface &tensor : *list) {
@@ -146,7 +172,7 @@ NativeSignature::NativeSignature(KernelInterface described, KernelFunctions func
     checks.push_back({check.message.c_str(), view(check.part), view(check.whole)});
   for (const BoundInterface &bound : interface.bounds)
     boundList.push_back({bound.statement.c_str(), bound.tensor.c_str(), bound.dimension, view(bound.size)});
-  bounds = {int64_t(boundList.size()), boundList.data(), functions.checking};
+  bounds = {int64_t(boundList.size()), boundList.data(), programs.checking != nullptr, programs.checking};
   signature = {interface.name.c_str(),
                int64_t(interface.inputs.size()),
                int64_t(interface.outputs.size()),
@@ -156,5 +182,7 @@ NativeSignature::NativeSignature(KernelInterface described, KernelFunctions func
                interface.sizeOrder.data(),
                int64_t(checks.size()),
                checks.data(),
-               functions.kernel};
+               programs.kernel != nullptr,
+               programs.kernel,
+               ""};
 }

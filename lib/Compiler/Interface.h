@@ -8,6 +8,7 @@
 #ifndef ATTN_LIB_COMPILER_INTERFACE_H
 #define ATTN_LIB_COMPILER_INTERFACE_H
 
+#include "attn/Halide/Lowering.h"
 #include "attn/IR/Attn.h"
 #include "attn/Runtime/Signature.h"
 
@@ -66,20 +67,43 @@ struct KernelInterface {
   void addOutput(const std::string &name, mlir::Type element, int64_t extent);
 };
 
-/// What is called of a kernel: Halide's FUNCTION_argv of it, and of its checking kernel where it has one.
-struct KernelFunctions {
-  int (*kernel)(void **) = nullptr;
-  int (*checking)(void **) = nullptr;
+struct IntermediateInterface {
+  TensorInterface tensor;
+  int64_t written, read; ///< Steps.
+};
+
+/// See attn_variant.
+struct VariantInterface {
+  std::vector<attn_limit> limits;
+  std::vector<int64_t> arguments;
+  std::string function; ///< Of Halide; it is called by FUNCTION_argv.
+};
+
+/// How a kernel runs on one machine: see attn_program.
+struct ProgramInterface {
+  std::vector<IntermediateInterface> intermediates;
+  std::vector<std::vector<VariantInterface>> steps;
+  std::vector<uint64_t> features;
+
+  /// Of a kernel with these inputs and sizes, and so many outputs, whose functions are called FUNCTION_NAME.
+  static ProgramInterface of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,
+                             const std::string &function);
+};
+
+/// What runs of a kernel in this process: itself, and its checking kernel where it has one.
+struct KernelPrograms {
+  const attn_program *kernel = nullptr;
+  const attn_program *checking = nullptr;
 };
 
 /// The table of an interface for kernels that run in this process.
 class NativeSignature {
 public:
-  NativeSignature(KernelInterface interface, KernelFunctions functions);
+  NativeSignature(KernelInterface interface, KernelPrograms programs);
   NativeSignature(const NativeSignature &) = delete;
   const attn_signature &get() const { return signature; }
   /// Null where nothing is checked.
-  const attn_bounds *getBounds() const { return bounds.function ? &bounds : nullptr; }
+  const attn_bounds *getBounds() const { return bounds.program_count ? &bounds : nullptr; }
   const KernelInterface &getInterface() const { return interface; }
 
 private:

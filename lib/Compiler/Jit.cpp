@@ -9,6 +9,7 @@
 #include "Embedded.h"
 #include "lib/Runtime/ThreadPool.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
+#include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/TargetSelect.h"
@@ -67,21 +68,24 @@ struct Process {
 
 } // namespace
 
-llvm::Expected<ArgvFunction> attn::loadKernel(const std::string &object, const std::string &name) {
+llvm::Expected<const attn_program *> attn::loadProgram(const std::string &library, const std::string &name) {
   llvm::Expected<Process *> process = Process::get();
   if (!process)
     return process.takeError();
   LLJIT &jit = *(*process)->jit;
-  llvm::Expected<JITDylib &> library = jit.createJITDylib("kernel" + std::to_string((*process)->kernels++));
-  if (!library)
-    return library.takeError();
-  library->addToLinkOrder(*(*process)->runtime);
-  if (llvm::Error error = jit.addObjectFile(*library, llvm::MemoryBuffer::getMemBufferCopy(object, name)))
-    return error;
-  llvm::Expected<ExecutorAddr> address = jit.lookup(*library, name);
+  llvm::Expected<JITDylib &> kernel = jit.createJITDylib("kernel" + std::to_string((*process)->kernels++));
+  if (!kernel)
+    return kernel.takeError();
+  kernel->addToLinkOrder(*(*process)->runtime);
+  auto objects = StaticLibraryDefinitionGenerator::Create(jit.getObjLinkingLayer(),
+                                                          llvm::MemoryBuffer::getMemBufferCopy(library, name));
+  if (!objects)
+    return objects.takeError();
+  kernel->addGenerator(std::move(*objects));
+  llvm::Expected<ExecutorAddr> address = jit.lookup(*kernel, name);
   if (!address)
     return address.takeError();
-  return address->toPtr<ArgvFunction>();
+  return address->toPtr<const attn_program *>();
 }
 
 /// A function of Halide's runtime in this process.

@@ -4,16 +4,15 @@
 #define ATTN_LIB_COMPILER_JIT_H
 
 #include "attn/Runtime/Runtime.h"
+#include "attn/Runtime/Signature.h"
 #include "llvm/Support/Error.h"
 #include <string>
 
 namespace attn {
 
-using ArgvFunction = int (*)(void **);
-
-/// Loads an object into this process and finds its function `name`. Thread-safe. Objects stay loaded: kernels are
+/// Loads a static library into this process and finds its program `name`. Thread-safe. What is loaded stays: kernels are
 /// cached for the life of the process, and Halide's worker threads may be in them until its end.
-llvm::Expected<ArgvFunction> loadKernel(const std::string &object, const std::string &name);
+llvm::Expected<const attn_program *> loadProgram(const std::string &library, const std::string &name);
 
 /// See attn::setNumThreads.
 llvm::Error setHalideThreads(int threads);

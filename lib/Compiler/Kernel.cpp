@@ -21,8 +21,8 @@ static std::vector<TensorInfo> publicInfo(const std::vector<TensorInterface> &te
 }
 
 Kernel::Implementation::Implementation(std::string source, CompileOptions options, KernelInterface interface,
-                                       KernelFunctions functions)
-    : source(std::move(source)), options(std::move(options)), signature(std::move(interface), functions),
+                                       KernelPrograms programs)
+    : source(std::move(source)), options(std::move(options)), signature(std::move(interface), programs),
       inputs(publicInfo(signature.getInterface().inputs)), outputs(publicInfo(signature.getInterface().outputs)) {}
 
 Kernel::Kernel(std::shared_ptr<const Implementation> implementation) : implementation(std::move(implementation)) {}
@@ -46,7 +46,7 @@ void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<
   checkCount(name(), "input", inputs.size(), this->inputs().size());
   checkCount(name(), "output", outputs.size(), this->outputs().size());
   const attn_signature &signature = implementation->signature.get();
-  if (!signature.function)
+  if (!signature.program_count)
     throw RunError(ATTN_ERROR_KERNEL,
                    fmt::format("{}: was compiled for {}, and kernels run only where they are compiled for host", name(),
                                implementation->options.target));
@@ -75,7 +75,7 @@ std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const D
 static void checkArguments(const attn_signature &signature, const std::vector<const DLTensor *> &inputs,
                            const std::vector<DLTensor *> &outputs) {
   attn_signature nothing = signature;
-  nothing.function = nullptr;
+  nothing.program_count = 0;
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
   check(attn_invoke(&nothing, tensors.data()));

@@ -11,7 +11,7 @@ namespace attn {
 /// Immutable, so that any number of threads may use it. It holds no MLIR: the stages that are rarely asked for (emit,
 /// reference) compile the source anew.
 struct Kernel::Implementation {
-  Implementation(std::string source, CompileOptions options, KernelInterface interface, KernelFunctions functions);
+  Implementation(std::string source, CompileOptions options, KernelInterface interface, KernelPrograms programs);
 
   const std::string source;
   const CompileOptions options; ///< With the kernel's name.

@@ -2,8 +2,8 @@
 
 #include "Object.h"
 
-#include "Dispatch.h"
 #include "Embedded.h"
+#include "Library.h"
 #include "MachineCode.h"
 #include "Wrapper.h"
 #include "llvm/Linker/Linker.h"
@@ -98,17 +98,17 @@ static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Mod
   return module;
 }
 
-llvm::Expected<llvm::Function *> ObjectBuilder::addFunction(llvm::ArrayRef<HalideKernel> variants,
-                                                            const std::string &name, const std::string &kernel,
-                                                            llvm::StringRef targets) {
+llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::string &prefix) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  std::vector<KernelVariant> functions;
-  for (auto [index, variant] : llvm::enumerate(variants)) {
-    std::string function = name + "_" + std::to_string(index), argv = function + "_argv";
-    llvm::Expected<std::string> bitcode = variant.bitcode(function);
-    if (!bitcode)
-      return bitcode.takeError();
-    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(*bitcode, implementation->context);
+  std::vector<const HalideFunction *> functions = functionsOf(kernel);
+  auto name = [&](const HalideFunction &function) { return prefix + "_" + function.name(); };
+  llvm::Expected<std::vector<std::string>> bitcodes = compileFunctions(
+      functions, [&](const HalideFunction &function) { return function.bitcode(name(function)); });
+  if (!bitcodes)
+    return bitcodes.takeError();
+  for (auto [function, bitcode] : llvm::zip_equal(functions, *bitcodes)) {
+    std::string argv = name(*function) + "_argv";
+    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(bitcode, implementation->context);
     if (!read)
       return read.takeError();
     if (!(*read)->getFunction(argv))
@@ -120,31 +120,45 @@ llvm::Expected<llvm::Function *> ObjectBuilder::addFunction(llvm::ArrayRef<Halid
       module = std::move(*read);
     else if (llvm::Error error = link(*module, std::move(*read)))
       return error;
-    functions.push_back({module->getFunction(argv), variant.features()});
   }
-  for (const KernelVariant &variant : functions)
-    variant.function->setLinkage(llvm::GlobalValue::InternalLinkage);
-  std::string message =
-      kernel + ": this processor lacks instructions that the kernel was compiled for: " + targets.str();
-  return addDispatch(*module, name + "_argv", functions, message);
+  return llvm::Error::success();
 }
 
-llvm::Error ObjectBuilder::add(llvm::ArrayRef<HalideKernel> variants, llvm::ArrayRef<HalideKernel> checking,
+llvm::Expected<std::vector<ProgramInterface>> ObjectBuilder::addPrograms(llvm::ArrayRef<LoweredKernel> kernels,
+                                                                         const KernelInterface &interface,
+                                                                         size_t outputs, const std::string &function) {
+  std::vector<ProgramInterface> programs;
+  for (auto [index, kernel] : llvm::enumerate(kernels)) {
+    std::string prefix = function + "_" + std::to_string(index);
+    if (llvm::Error error = addFunctions(kernel, prefix))
+      return error;
+    programs.push_back(ProgramInterface::of(kernel, interface, outputs, prefix));
+  }
+  return programs;
+}
+
+llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::ArrayRef<LoweredKernel> checking,
                                const KernelInterface &interface, llvm::StringRef targets) {
   // The runtime comes first, so that no kernel takes the name of one of its functions.
   if (implementation->runtime && !implementation->module)
     if (llvm::Error error = startWithRuntime())
       return error;
   const std::string &name = interface.name;
-  llvm::Expected<llvm::Function *> kernel = addFunction(variants, halideFunction(name), name, targets);
-  if (!kernel)
-    return kernel.takeError();
-  if (checking.empty())
-    return addWrapper(*implementation->module, interface, **kernel, nullptr);
-  llvm::Expected<llvm::Function *> check = addFunction(checking, halideCheckingFunction(name), name, targets);
-  if (!check)
-    return check.takeError();
-  return addWrapper(*implementation->module, interface, **kernel, *check);
+  auto programs = addPrograms(kernels, interface, interface.outputs.size(), halideFunction(name));
+  if (!programs)
+    return programs.takeError();
+  auto checks = addPrograms(checking, interface, 2 * interface.bounds.size(), halideCheckingFunction(name));
+  if (!checks)
+    return checks.takeError();
+  if (llvm::Error error = addWrapper(*implementation->module, interface, *programs, *checks, targets))
+    return error;
+  for (const auto *list : {&*programs, &*checks})
+    for (const ProgramInterface &program : *list)
+      for (const std::vector<VariantInterface> &step : program.steps)
+        for (const VariantInterface &variant : step)
+          implementation->module->getFunction(variant.function + "_argv")
+              ->setLinkage(llvm::GlobalValue::InternalLinkage);
+  return llvm::Error::success();
 }
 
 llvm::Error ObjectBuilder::startWithRuntime() {

@@ -10,7 +10,7 @@
 
 namespace attn {
 
-/// The Halide function of a kernel or of its checking kernel in bitcode. It is called by FUNCTION_argv.
+/// What the names of the Halide functions of a kernel or of its checking kernel begin with.
 std::string halideFunction(llvm::StringRef kernel);
 std::string halideCheckingFunction(llvm::StringRef kernel);
 
@@ -22,17 +22,20 @@ public:
   ObjectBuilder(std::string target, bool runtime);
   ~ObjectBuilder();
 
-  /// Adds a kernel as it was compiled for each of several sets of instructions, the first of which that the processor
-  /// has is used. `targets` names them in an error. `checking` are those of its checking kernel, if it has one.
-  llvm::Error add(llvm::ArrayRef<HalideKernel> variants, llvm::ArrayRef<HalideKernel> checking,
+  /// Adds a kernel as it was lowered for each of several sets of instructions, the first of which that the processor
+  /// has is used. `targets` names them in an error. `checking` is its checking kernel, if it has one.
+  llvm::Error add(llvm::ArrayRef<LoweredKernel> kernels, llvm::ArrayRef<LoweredKernel> checking,
                   const KernelInterface &interface, llvm::StringRef targets);
   llvm::Expected<std::string> finish();
 
 private:
   llvm::Error startWithRuntime();
-  /// One function for all variants: `int NAME_argv(void **arguments)`.
-  llvm::Expected<llvm::Function *> addFunction(llvm::ArrayRef<HalideKernel> variants, const std::string &name,
-                                               const std::string &kernel, llvm::StringRef targets);
+  /// Adds the functions FUNCTION_NAME of a kernel.
+  llvm::Error addFunctions(const LoweredKernel &kernel, const std::string &function);
+  /// The same for each of several sets of instructions.
+  llvm::Expected<std::vector<ProgramInterface>> addPrograms(llvm::ArrayRef<LoweredKernel> kernels,
+                                                            const KernelInterface &interface, size_t outputs,
+                                                            const std::string &function);
 
   struct Implementation;
   std::unique_ptr<Implementation> implementation;

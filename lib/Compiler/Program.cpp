@@ -80,9 +80,9 @@ llvm::Error Program::simplify() {
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 
-llvm::Expected<HalideKernel> Program::lower(KernelOp kernel, const Machine &machine) {
+llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
   Plan plan = Plan::choose(kernel, machine, options.countChunks && !kernel.checksBounds());
-  llvm::Expected<HalideKernel> lowered = lowerToHalide(kernel, plan, machine);
+  llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, plan, machine);
   if (lowered)
     return lowered;
   std::string message = llvm::toString(lowered.takeError());

@@ -29,7 +29,7 @@ public:
   llvm::Expected<std::string> syntaxTree();
   llvm::Error parse();
   llvm::Error simplify();
-  llvm::Expected<HalideKernel> lower(KernelOp kernel, const Machine &machine);
+  llvm::Expected<LoweredKernel> lower(KernelOp kernel, const Machine &machine);
 
   mlir::ModuleOp getModule() { return *module; }
   /// The kernels of the source.

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Library.h"
 #include "MachineCode.h"
 #include "Object.h"
 #include "Program.h"
@@ -34,8 +35,8 @@ static std::string planText(KernelOp kernel, const Machine &machine) {
 }
 
 /// The kernel's own code, without runtime and wrapper, as LLVM IR or assembly.
-static llvm::Expected<std::string> codeText(const HalideKernel &kernel, const std::string &function, bool assembly) {
-  llvm::Expected<std::string> bitcode = kernel.bitcode(function);
+static llvm::Expected<std::string> codeText(const HalideFunction &function, const std::string &name, bool assembly) {
+  llvm::Expected<std::string> bitcode = function.bitcode(name);
   if (!bitcode)
     return bitcode.takeError();
   if (assembly)
@@ -55,12 +56,22 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
                                               const Machine &machine, llvm::StringRef stage) {
   if (stage == "plan")
     return planText(kernel, machine);
-  llvm::Expected<HalideKernel> lowered = program.lower(kernel, machine);
+  llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
   if (!lowered)
     return lowered.takeError();
-  if (stage == "halide" || stage == "loops")
-    return lowered->print(stage == "halide" ? HalideStage::Halide : HalideStage::Loops);
-  return codeText(*lowered, function, stage == "asm");
+  std::vector<const HalideFunction *> functions = functionsOf(*lowered);
+  auto text = [&](const HalideFunction &part) {
+    if (stage == "halide" || stage == "loops")
+      return part.print(stage == "halide" ? HalideStage::Halide : HalideStage::Loops);
+    return codeText(part, function + "_" + part.name(), stage == "asm");
+  };
+  llvm::Expected<std::vector<std::string>> parts = compileFunctions(functions, text);
+  if (!parts)
+    return parts.takeError();
+  std::string all;
+  for (auto [part, partText] : llvm::zip_equal(functions, *parts))
+    all += fmt::format("{} step {}\n{}", stage == "llvm" ? ";" : "#", part->name(), partText);
+  return all;
 }
 
 static llvm::Expected<std::string> stageText(std::string_view source, const CompileOptions &options,

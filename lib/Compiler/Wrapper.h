@@ -9,15 +9,18 @@
 
 namespace attn {
 
-/// Adds to `module`, which has Halide's `kernel` and, unless that is null, `checking`, the kernel's tables and the
-/// function that is called from C:
+/// Adds to `module` the tables of a kernel and the function that is called from C:
 ///
 ///   int NAME(const DLTensor *input, ..., DLTensor *output, ...) {
 ///     const DLTensor *tensors[] = {input, ..., output, ...};
 ///     return attn_invoke(&table, tensors); // or attn_invoke_checked(&table, &bounds, tensors)
 ///   }
-llvm::Error addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::Function &kernel,
-                       llvm::Function *checking);
+///
+/// It runs the first of `programs` whose instructions the processor has; where it has those of none, the error names
+/// `targets`. `checking` are those of its checking kernel, none where it has none.
+llvm::Error addWrapper(llvm::Module &module, const KernelInterface &interface,
+                       llvm::ArrayRef<ProgramInterface> programs, llvm::ArrayRef<ProgramInterface> checking,
+                       llvm::StringRef targets);
 
 } // namespace attn
 

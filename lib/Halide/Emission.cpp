@@ -1,4 +1,4 @@
-//===- Emission.cpp - Text and bitcode of a lowered kernel -----------------===//
+//===- Emission.cpp - Text and bitcode of a lowered step -----------------===//
 
 #include "Implementation.h"
 
@@ -32,12 +32,15 @@ void attn::lowering::silenceHalide() {
   std::call_once(once, [] { Halide::set_custom_compile_time_error_reporter(&reporter); });
 }
 
-HalideKernel::HalideKernel(std::unique_ptr<Implementation> implementation)
+HalideFunction::HalideFunction(std::unique_ptr<Implementation> implementation)
     : implementation(std::move(implementation)) {}
-HalideKernel::HalideKernel(HalideKernel &&) = default;
-HalideKernel::~HalideKernel() = default;
+HalideFunction::HalideFunction(HalideFunction &&) = default;
+HalideFunction &HalideFunction::operator=(HalideFunction &&) = default;
+HalideFunction::~HalideFunction() = default;
 
-const std::vector<std::string> &HalideKernel::countedSums() const { return implementation->countedSums; }
+const std::string &HalideFunction::name() const { return implementation->name; }
+const std::vector<SizeLimit> &HalideFunction::limits() const { return implementation->limits; }
+const std::vector<HalideArgument> &HalideFunction::arguments() const { return implementation->arguments; }
 
 /// The text that `write` puts into the file whose name it is given.
 template <typename Write> static std::string throughFile(llvm::StringRef suffix, Write write) {
@@ -95,30 +98,30 @@ static std::string printFuncs(const Halide::Pipeline &pipeline) {
   return os.str();
 }
 
-llvm::Expected<std::string> HalideKernel::print(HalideStage stage) const {
+llvm::Expected<std::string> HalideFunction::print(HalideStage stage) const {
   return lowering::guarded([&] {
     if (stage == HalideStage::Halide)
       return printFuncs(implementation->pipeline);
     return throughFile("stmt", [&](const std::string &path) {
-      implementation->pipeline.compile_to_lowered_stmt(path, implementation->arguments, Halide::Text,
+      implementation->pipeline.compile_to_lowered_stmt(path, implementation->inputs, Halide::Text,
                                                        implementation->target);
     });
   });
 }
 
-std::vector<uint64_t> HalideKernel::features() const {
+std::vector<uint64_t> lowering::featureWords(const Target &target) {
   std::vector<uint64_t> words((Target::FeatureEnd + 63) / 64);
   for (int feature = 0; feature < Target::FeatureEnd; ++feature)
-    if (implementation->target.has_feature(static_cast<Target::Feature>(feature)))
+    if (target.has_feature(static_cast<Target::Feature>(feature)))
       words[feature / 64] |= uint64_t(1) << feature % 64;
   return words;
 }
 
-llvm::Expected<std::string> HalideKernel::bitcode(llvm::StringRef function) const {
+llvm::Expected<std::string> HalideFunction::bitcode(llvm::StringRef function) const {
   return lowering::guarded([&] {
     Target target = implementation->target.with_feature(Target::NoRuntime);
     return throughFile("bc", [&](const std::string &path) {
-      implementation->pipeline.compile_to_bitcode(path, implementation->arguments, function.str(), target);
+      implementation->pipeline.compile_to_bitcode(path, implementation->inputs, function.str(), target);
     });
   });
 }

@@ -1,4 +1,4 @@
-//===- Implementation.h - What a HalideKernel holds -------------*- C++ -*-===//
+//===- Implementation.h - What a HalideFunction holds -----------*- C++ -*-===//
 
 #ifndef ATTN_LIB_HALIDE_IMPLEMENTATION_H
 #define ATTN_LIB_HALIDE_IMPLEMENTATION_H
@@ -6,17 +6,22 @@
 #include "Region.h"
 #include "attn/Halide/Lowering.h"
 
-struct attn::HalideKernel::Implementation {
+struct attn::HalideFunction::Implementation {
+  std::string name;
+  std::vector<SizeLimit> limits;
   mutable Halide::Pipeline pipeline; // printing and compiling cache inside it
-  std::vector<Halide::Argument> arguments;
+  std::vector<Halide::Argument> inputs;
+  std::vector<HalideArgument> arguments;
   Halide::Target target;
-  std::vector<std::string> countedSums;
 };
 
 namespace attn::lowering {
 
 /// The Halide target of a machine, with the rules all our kernels are compiled by.
 Halide::Target loweringTarget(const Machine &machine);
+
+/// Its features, a bit each, as halide_can_use_target_features of Halide's runtime takes them.
+std::vector<uint64_t> featureWords(const Halide::Target &target);
 
 /// Keeps Halide from writing its warnings to the process's stderr; errors are thrown as they are by default. Once a
 /// process.

@@ -28,7 +28,7 @@ private:
   ReduceOp sum;
 };
 
-Matrix::Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars)
+Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars)
     : kernel(kernel), plan(plan), op(op), vars(vars), oneBlock(isShort()) {
   unsigned rank = vars.size();
   column = vars[0];

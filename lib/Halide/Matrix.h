@@ -8,7 +8,7 @@
 #ifndef ATTN_LIB_HALIDE_MATRIX_H
 #define ATTN_LIB_HALIDE_MATRIX_H
 
-#include "KernelLowering.h"
+#include "StepLowering.h"
 #include "Region.h"
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace attn::lowering {
 class Matrix {
 public:
   /// The plan for `op`, a statement with these index variables: the last index first.
-  Matrix(KernelLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars);
+  Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars);
 
   /// Defines all sums; the value of an element, where `suits` holds.
   Halide::Expr define();
@@ -46,7 +46,7 @@ private:
 
   int columns() const { return plan.vectors * plan.lanes; }
 
-  KernelLowering &kernel;
+  StepLowering &kernel;
   const MatrixPlan &plan;
   DefinitionOpInterface op;
   std::vector<Halide::Var> vars;

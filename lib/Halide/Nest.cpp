@@ -13,7 +13,7 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Nest::Nest(KernelLowering &kernel, llvm::StringRef base, llvm::ArrayRef<std::string> indices)
+Nest::Nest(StepLowering &kernel, llvm::StringRef base, llvm::ArrayRef<std::string> indices)
     : func(kernel.uniqueName(base)), kernel(kernel), name(base) {
   for (const std::string &index : llvm::reverse(indices))
     vars.push_back(Var(index));
@@ -47,7 +47,7 @@ std::vector<Var> Nest::ordered(const std::vector<Var> &found, int consumer) {
 //===----------------------------------------------------------------------===//
 
 /// Lets the loops of `domain` run only where the flag of `op` is set.
-static void runWhereFlagged(ReduceOp op, KernelLowering &kernel, RDom &domain) {
+static void runWhereFlagged(ReduceOp op, StepLowering &kernel, RDom &domain) {
   if (!hasFlag(op))
     return;
   Environment environment;

@@ -15,7 +15,7 @@
 #ifndef ATTN_LIB_HALIDE_NEST_H
 #define ATTN_LIB_HALIDE_NEST_H
 
-#include "KernelLowering.h"
+#include "StepLowering.h"
 #include "Matrix.h"
 #include "Reduction.h"
 #include "attn/Analysis/Fusion.h"
@@ -62,7 +62,7 @@ struct RowSoftmax {
 class Nest {
 public:
   /// A nest for a tensor named `name` with these index names; nothing is defined yet.
-  Nest(KernelLowering &kernel, llvm::StringRef name, llvm::ArrayRef<std::string> indices);
+  Nest(StepLowering &kernel, llvm::StringRef name, llvm::ArrayRef<std::string> indices);
 
   /// Defines the Func; call one of these, once.
   void definePointwise(DefinitionOpInterface op);
@@ -109,7 +109,7 @@ private:
   void scheduleStage(Stage &stage);
   Halide::LoopLevel level(const Stage &stage);
 
-  KernelLowering &kernel;
+  StepLowering &kernel;
   std::string name;
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
   std::vector<Stage> stages;

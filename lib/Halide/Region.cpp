@@ -1,7 +1,7 @@
 //===- Region.cpp - Region values as Halide expressions --------------------===//
 
 #include "Region.h"
-#include "KernelLowering.h"
+#include "StepLowering.h"
 #include "Mathematics.h"
 #include "Random.h"
 
@@ -100,7 +100,7 @@ static Scalar floorModulo(Scalar a, Scalar b) {
   return combine(a, b, range, [](Expr x, Expr y) { return x % y; });
 }
 
-Scalar lowerSize(KernelLowering &kernel, SizeAttr size) {
+Scalar lowerSize(StepLowering &kernel, SizeAttr size) {
   switch (size.getKind()) {
   case SizeKind::Constant:
     return integer(Halide::Internal::make_const(Halide::Int(64), size.getValue()), {size.getValue(), size.getValue()});
@@ -120,7 +120,7 @@ Scalar lowerSize(KernelLowering &kernel, SizeAttr size) {
   llvm_unreachable("unknown size kind");
 }
 
-Expr extent(KernelLowering &kernel, SizeAttr size) {
+Expr extent(StepLowering &kernel, SizeAttr size) {
   auto both = [&](auto op) { return op(extent(kernel, size.getLhs()), extent(kernel, size.getRhs())); };
   switch (size.getKind()) {
   case SizeKind::Constant:
@@ -141,7 +141,7 @@ Expr extent(KernelLowering &kernel, SizeAttr size) {
   llvm_unreachable("unknown size kind");
 }
 
-Expr lastIndex(KernelLowering &kernel, SizeAttr size) { return Halide::max(extent(kernel, size), 1) - 1; }
+Expr lastIndex(StepLowering &kernel, SizeAttr size) { return Halide::max(extent(kernel, size), 1) - 1; }
 
 /// The low `bits` of an integer, as a signed number.
 static Scalar wrapped(Expr value, unsigned bits) {
@@ -348,7 +348,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
 
 /// `value` in 32-bit arithmetic throughout, if it is made of indices, sizes and constants only: a subscript that stays
 /// inside its dimension does so modulo 2^32, whatever its parts do. Undefined where data is involved.
-static Expr lowerModulo32(KernelLowering &kernel, Environment &environment, mlir::Value value) {
+static Expr lowerModulo32(StepLowering &kernel, Environment &environment, mlir::Value value) {
   auto found = environment.indices.find(value);
   if (found != environment.indices.end())
     return found->second.expr;
@@ -386,10 +386,9 @@ Expr RegionLowering::subscript(mlir::Value value, Expr top) {
 }
 
 Scalar RegionLowering::read(ReadOp op) {
-  AttnTensorType type = op.getTensor().getType();
   std::vector<Expr> subscripts;
   for (auto [dimension, value] : llvm::enumerate(op.getSubscripts()))
-    subscripts.push_back(subscript(value, kernel.lastIndex(op.getTensor(), dimension, type.getShape()[dimension])));
+    subscripts.push_back(subscript(value, kernel.lastIndex(op.getTensor(), dimension)));
   Expr element = kernel.element(op.getTensor(), subscripts);
   if (op.getType().isSignlessInteger(1))
     return {element.type().is_bool() ? element : element != 0, {}};

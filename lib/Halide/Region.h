@@ -68,12 +68,12 @@ mlir::Value yielded(mlir::Region &region, unsigned position = 0);
 /// The region that defines the elements of `tensor`.
 mlir::Region &definition(mlir::Value tensor);
 
-class KernelLowering;
+class StepLowering;
 
 /// Lowers the values of one stage. Reductions nested in a region go to `reduce`, which the stage provides.
 class RegionLowering {
 public:
-  RegionLowering(KernelLowering &kernel, Environment &environment) : kernel(kernel), environment(environment) {}
+  RegionLowering(StepLowering &kernel, Environment &environment) : kernel(kernel), environment(environment) {}
   virtual ~RegionLowering() = default;
 
   Scalar lower(mlir::Value value);
@@ -85,7 +85,7 @@ protected:
   /// Called first for every value that an operation defines: a stage that keeps a value elsewhere returns it.
   virtual Halide::Expr stored(mlir::Value) { return {}; }
 
-  KernelLowering &kernel;
+  StepLowering &kernel;
   Environment &environment;
 
 private:
@@ -109,11 +109,11 @@ protected:
 /// An integer expression of `range`: 32 bits wide where that is enough.
 Scalar integer(Halide::Expr expr, IntegerRange range);
 /// A size as a number in a formula, with its range.
-Scalar lowerSize(KernelLowering &kernel, SizeAttr size);
+Scalar lowerSize(StepLowering &kernel, SizeAttr size);
 /// A size as the extent of a dimension or loop: Int(32), for no dimension is longer than `longestDimension`.
-Halide::Expr extent(KernelLowering &kernel, SizeAttr size);
+Halide::Expr extent(StepLowering &kernel, SizeAttr size);
 /// The last index of a dimension, 0 where it is empty: what subscripts are clamped to.
-Halide::Expr lastIndex(KernelLowering &kernel, SizeAttr size);
+Halide::Expr lastIndex(StepLowering &kernel, SizeAttr size);
 
 } // namespace attn::lowering
 

@@ -13,8 +13,8 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Split::Split(KernelLowering &kernel, WeightedSumOp op)
-    : name(kernel.uniqueName(op.getName().str() + "_split")), kernel(kernel), plan(kernel.plan.split), op(op),
+Split::Split(StepLowering &kernel, WeightedSumOp op)
+    : func(kernel.uniqueName(op.getName())), name(func.name()), kernel(kernel), plan(kernel.plan.split), op(op),
       read(proportionalTo(yielded(op.getBody(), 0))), lanes(kernel.plan.lanes) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
@@ -212,13 +212,16 @@ void Split::defineMerged() {
   merged(element) = Halide::Tuple(merged(element)[0] + state(of)[1] * scale, merged(element)[1] + state(of)[2] * scale);
 }
 
-Expr Split::result() {
+void Split::defineResult() {
   std::vector<Expr> element(vars.begin(), vars.end());
-  Halide::Type storage = storageType(op.getResult().getType().getElementType());
-  if (!softmax)
-    return convert(merged(element), storage);
-  Expr sum = merged(element)[0], weighted = merged(element)[1];
-  return convert(select(sum == 0.0f, constant(weighted.type(), 0), weighted / sum), storage);
+  Expr result;
+  if (softmax) {
+    Expr sum = merged(element)[0], weighted = merged(element)[1];
+    result = select(sum == 0.0f, constant(weighted.type(), 0), weighted / sum);
+  } else {
+    result = merged(element);
+  }
+  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
 }
 
 void Split::define() {
@@ -229,6 +232,7 @@ void Split::define() {
   defineWeights();
   defineState();
   defineMerged();
+  defineResult();
 }
 
 } // namespace attn::lowering

@@ -22,23 +22,18 @@
 #ifndef ATTN_LIB_HALIDE_SPLIT_H
 #define ATTN_LIB_HALIDE_SPLIT_H
 
-#include "KernelLowering.h"
+#include "StepLowering.h"
 #include "Reduction.h"
 
 namespace attn::lowering {
 
 class Split {
 public:
-  Split(KernelLowering &kernel, WeightedSumOp op);
+  Split(StepLowering &kernel, WeightedSumOp op);
   void define();
-  /// The sum at the variables `vars`.
-  Halide::Expr result();
-  /// Schedules all of it within `func`, which is made of `result` and has the loops `vars`.
-  void schedule(Halide::Func func);
-  /// Schedules the loops of that Func, or of its form for few queries.
-  void scheduleRows(Halide::Stage func);
+  void schedule();
 
-  std::vector<Halide::Var> vars; ///< The last index first.
+  Halide::Func func; ///< The sum.
 
 private:
   friend class SplitRegion;
@@ -75,18 +70,19 @@ private:
   void defineWeights();
   void defineState();
   void defineMerged();
+  void defineResult();
   /// `key` counts within the chunk.
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
   void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
-  void scheduleMerged(Halide::Func func);
+  void scheduleMerged();
   void scheduleState();
   void scheduleProduct(Product &product);
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
 
   std::string name;
-  KernelLowering &kernel;
+  StepLowering &kernel;
   const SplitPlan &plan;
   WeightedSumOp op;
   ReadOp read;       ///< Of the softmax's weight.
@@ -94,6 +90,7 @@ private:
   int lanes;
 
   Halide::Var e, k{"key$"}, lane{"lane$"}, chunk{"chunk$"}, span{"span$"};
+  std::vector<Halide::Var> vars;  ///< Of `func`: the last index first.
   std::vector<Halide::Var> rows;  ///< All of `vars` but `e`.
   std::vector<Halide::Var> tasks; ///< The rows' indices that do not share keys.
   std::vector<Shared> shared;

@@ -36,13 +36,10 @@ void Split::computeInChunk(Func &stage, const LoopLevel &level) {
     stage.update(update).never_partition_all();
 }
 
-void Split::scheduleRows(Stage func) {
-  func.vectorize(e, lanes, TailStrategy::GuardWithIf);
+void Split::scheduleMerged() {
+  func.compute_root().vectorize(e, lanes, TailStrategy::GuardWithIf);
   if (!rows.empty())
     func.parallel(rows.back());
-}
-
-void Split::scheduleMerged(Func func) {
   LoopLevel row = rows.empty() ? LoopLevel::root() : LoopLevel(func, rows.front());
   merged.compute_at(row).align_bounds(e, lanes).vectorize(e, lanes);
   merged.update().reorder(order({e, allSpans.x}, rows)).vectorize(e, lanes, TailStrategy::RoundUp);
@@ -108,8 +105,8 @@ void Split::scheduleProduct(Product &product) {
   product.partial.bound_extent(k, 1).vectorize(lane).update().reorder(order(loops, rows)).vectorize(lane);
 }
 
-void Split::schedule(Func func) {
-  scheduleMerged(func);
+void Split::schedule() {
+  scheduleMerged();
   scheduleState();
   for (Product &product : products)
     scheduleProduct(product);

@@ -20,7 +20,7 @@ Expr SplitRegion::reduce(ReduceOp op) {
 }
 
 /// The sizes of a reduction's indices, the last one first.
-static llvm::SmallVector<Expr> reversedSizes(KernelLowering &kernel, ReduceOp op) {
+static llvm::SmallVector<Expr> reversedSizes(StepLowering &kernel, ReduceOp op) {
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : llvm::reverse(op.getSizes().getAsRange<SizeAttr>()))
     sizes.push_back(extent(kernel, size));

@@ -17,7 +17,7 @@ namespace attn::lowering {
 // Variables
 //===----------------------------------------------------------------------===//
 
-Tile::Tile(KernelLowering &kernel, WeightedSumOp op)
+Tile::Tile(StepLowering &kernel, WeightedSumOp op)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.tile), op(op),
       read(proportionalTo(yielded(op.getBody(), 0))) {
   if (read)
@@ -273,7 +273,7 @@ void Tile::defineState() {
                                  oldOutput * oldScale + output(outputChunk) * newScale});
 }
 
-void Tile::define(Expr condition, Expr other) {
+void Tile::define() {
   if (softmax)
     defineScore();
   defineWeights();
@@ -292,8 +292,6 @@ void Tile::define(Expr condition, Expr other) {
     result = sumOf(element);
   }
   result = convert(result, storageType(op.getResult().getType().getElementType()));
-  if (condition.defined())
-    result = select(condition, other, result);
   if (kernel.plan.countChunks)
     func(vars) = Halide::Tuple(result, state(element)[values], state(element)[values + 1]);
   else

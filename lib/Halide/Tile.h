@@ -22,7 +22,7 @@
 #ifndef ATTN_LIB_HALIDE_TILE_H
 #define ATTN_LIB_HALIDE_TILE_H
 
-#include "KernelLowering.h"
+#include "StepLowering.h"
 #include "Reduction.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -30,9 +30,8 @@ namespace attn::lowering {
 
 class Tile {
 public:
-  Tile(KernelLowering &kernel, WeightedSumOp op);
-  /// Where `condition`, of sizes, holds, the sum is `other`; the schedule is of what it is otherwise.
-  void define(Halide::Expr condition = {}, Halide::Expr other = {});
+  Tile(StepLowering &kernel, WeightedSumOp op);
+  void define();
   void schedule();
 
   /// The sum itself.
@@ -76,18 +75,20 @@ private:
   Halide::Expr sumOf(const std::vector<Halide::Expr> &element) const;
   Halide::Expr addProduct(ReduceOp op, const Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
+  void computeInTask(Halide::Func stage);
+  void computeInChunk(Halide::Func stage);
   Halide::Expr addPack(mlir::Value value, const Environment &environment);
 
   Halide::Func func; ///< The sum, and of each element the chunks visited and masked where they are counted.
 
-  KernelLowering &kernel;
+  StepLowering &kernel;
   const TilePlan &plan;
   WeightedSumOp op;
   SoftmaxOp softmax; ///< Null where the weights have none.
   ReadOp read;       ///< Of the softmax's weight.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
-  Halide::Var q{"query$"}, k{"key$"}, chunk{"chunk$"}, tile{"tile$"}, e;
+  Halide::Var q{"query$"}, k{"key$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
   std::vector<Halide::Var> others; ///< The remaining indices, the last first.
   std::vector<Halide::Var> vars;   ///< Of `func`.
   Halide::Expr keyCount;

@@ -19,6 +19,25 @@ static std::vector<RVar> variables(const RDom &domain) {
   return result;
 }
 
+/// Loops are not cut into a middle and its edges: that would copy the code of all they hold.
+static void neverPartition(Func func) {
+  func.never_partition_all();
+  for (int update = 0; update < func.num_update_definitions(); ++update)
+    func.update(update).never_partition_all();
+}
+
+/// Computes `stage` for one tile of queries in each task of the sum.
+void Tile::computeInTask(Func stage) {
+  stage.compute_at(func, tasks).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(tile, 1);
+  neverPartition(stage);
+}
+
+/// Computes `stage` for one chunk of the keys of a tile.
+void Tile::computeInChunk(Func stage) {
+  stage.compute_at(state, chunks.x).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(chunk, 1).bound_extent(tile, 1);
+  neverPartition(stage);
+}
+
 void Tile::schedule() {
   int lanes = plan.lanes, queries = plan.queries, valueUnroll = plan.valueUnroll, chunkSize = plan.chunk;
   unsigned rank = vars.size();
@@ -28,7 +47,7 @@ void Tile::schedule() {
   std::vector<VarOrRVar> order = {e, within, task};
   order.insert(order.end(), others.begin(), others.end());
   func.compute_root().split(query, task, within, queries, TailStrategy::GuardWithIf).reorder(order);
-  Var tasks = task;
+  tasks = task;
   for (const Var &other : others) {
     Var fused(tasks.name() + "_" + other.name());
     func.fuse(tasks, other, fused);
@@ -38,20 +57,25 @@ void Tile::schedule() {
 
   for (Func &bound : rangeFuncs)
     bound.compute_at(func, tasks);
-  for (Func &pack : packs)
-    pack.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
+  for (Func &pack : packs) {
+    computeInTask(pack);
+    pack.vectorize(q, lanes);
+  }
   for (auto &[reduction, row] : rowReductions) {
-    row.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
+    computeInTask(row);
+    row.vectorize(q, lanes);
     row.update().vectorize(q, lanes);
   }
 
-  state.compute_at(func, tasks).bound_extent(q, queries).vectorize(q, lanes);
+  computeInTask(state);
+  state.vectorize(q, lanes);
   state.update().reorder(q, e, chunks.x).vectorize(q, lanes).unroll(q);
 
   // Stages over the keys of a chunk: queries innermost and unrolled, accumulators in registers where there are any.
   for (Product &product : products) {
     Func &stage = product.func;
-    stage.compute_at(state, chunks.x).bound_extent(k, chunkSize).bound_extent(q, queries);
+    computeInChunk(stage);
+    stage.bound_extent(k, chunkSize);
     std::vector<RVar> start = variables(product.start), all = variables(product.domain);
     stage.update(0).reorder(q, start[0], start[1]).vectorize(q, lanes);
     RVar keyInTile = all[product.dimensions], keyTile = all[product.dimensions + 1];
@@ -70,14 +94,16 @@ void Tile::schedule() {
       stage.update(1).unroll(keyInTile);
   }
   auto overKeys = [&](Func stage, llvm::ArrayRef<RDom> domains) {
-    stage.compute_at(state, chunks.x).bound_extent(k, chunkSize).bound_extent(q, queries);
+    computeInChunk(stage);
+    stage.bound_extent(k, chunkSize);
     for (auto [update, domain] : llvm::enumerate(domains))
       stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes);
   };
   auto overRows = [&](Func stage, llvm::ArrayRef<RDom> domains) {
-    stage.compute_at(state, chunks.x).bound_extent(q, queries).vectorize(q, lanes);
+    computeInChunk(stage);
+    stage.vectorize(q, lanes);
     for (auto [update, domain] : llvm::enumerate(domains))
-      stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q).unroll(domain[0]);
+      stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q);
   };
   if (softmax) {
     if (storeScore)
@@ -89,7 +115,8 @@ void Tile::schedule() {
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
   Var columns("columns$"), column("column$");
-  output.compute_at(state, chunks.x).bound_extent(q, queries).align_bounds(e, valueUnroll).vectorize(q, lanes);
+  computeInChunk(output);
+  output.align_bounds(e, valueUnroll).vectorize(q, lanes);
   output.update()
       .split(e, columns, column, valueUnroll, TailStrategy::RoundUp)
       .reorder(q, column, outputKeys[0], outputKeys[1], columns)

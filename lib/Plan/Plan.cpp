@@ -29,8 +29,8 @@ static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, ml
   ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
 }
 
-/// Few queries are split over keys, where a call may have few; all are where the value depends on the query. Tiles are
-/// what counts chunks.
+/// Few queries are split over keys, where a size says that a call has few; all are where the value depends on the query.
+/// Tiles are what counts chunks.
 static SumPlan chooseForSum(WeightedSumOp sum, const SplitPlan &split, bool countChunks) {
   SumPlan plan;
   plan.statement = sum;
@@ -43,7 +43,9 @@ static SumPlan chooseForSum(WeightedSumOp sum, const SplitPlan &split, bool coun
     return plan;
   SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];
   plan.queryName = indexName(sum.getBody().getArgument(sum.getQuery())).str();
-  if (countChunks)
+  if (queries.isName())
+    plan.querySize = queries.getName().str();
+  if (countChunks || !(queries.isName() || queries.isConstant()))
     plan.split = false;
   else if (queries.isConstant())
     (queries.getValue() <= split.queries ? plan.tiled : plan.split) = false;
@@ -90,6 +92,14 @@ const SumPlan &Plan::sum(mlir::Operation *statement) const {
 const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
   auto found = llvm::find_if(matrices, [&](const MatrixPlan &plan) { return plan.statement == statement; });
   return found == matrices.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> Plan::countedSums() const {
+  std::vector<std::string> names;
+  for (const SumPlan &sum : sums)
+    if (countChunks && sum.tiled)
+      names.push_back(sum.name);
+  return names;
 }
 
 void Plan::print(llvm::raw_ostream &os) const {

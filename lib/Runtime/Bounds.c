@@ -25,15 +25,8 @@ static int compare(const attn_signature *signature, const attn_bound *bound, con
                    (long long)(extremes[0] < 0 ? extremes[0] : extremes[1]));
 }
 
-/* One number, as Halide's output of rank 0. */
-static attn_halide_buffer scalar_buffer(int64_t *value) {
-  attn_halide_buffer buffer = {0};
-  buffer.host = (char *)value;
-  buffer.type_code = kDLInt;
-  buffer.type_bits = 64;
-  buffer.type_lanes = 1;
-  return buffer;
-}
+/* One number, as an output of rank 0. */
+static const attn_tensor number = {"subscript", kDLInt, 64, 0, 0, 0, 0};
 
 int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, void *const *inputs,
                       const int64_t *sizes) {
@@ -45,10 +38,10 @@ int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds
   if (arguments && buffers && found) {
     memcpy(arguments, inputs, shared * sizeof *arguments);
     for (size_t i = 0; i < count; ++i) {
-      buffers[i] = scalar_buffer(&found[i]);
+      buffers[i] = attn_halide_buffer_of(&number, (char *)&found[i], 0);
       arguments[shared + i] = &buffers[i];
     }
-    error = attn_call(signature, bounds->function, arguments);
+    error = attn_run(signature, bounds->programs, bounds->program_count, arguments, (int64_t)(shared + count), sizes);
     for (int64_t i = 0; !error && i < bounds->count; ++i)
       error = compare(signature, &bounds->bounds[i], &found[2 * i], sizes);
   } else {

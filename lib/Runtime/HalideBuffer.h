@@ -8,6 +8,7 @@
 #ifndef ATTN_LIB_RUNTIME_HALIDEBUFFER_H
 #define ATTN_LIB_RUNTIME_HALIDEBUFFER_H
 
+#include "attn/Runtime/Signature.h"
 #include <stdint.h>
 
 typedef struct {
@@ -27,6 +28,15 @@ typedef struct {
   attn_halide_dimension *dimension;
   void *padding;
 } attn_halide_buffer;
+
+/* A buffer for a tensor of this dtype and rank; the dimensions are filled in by whoever asks. */
+static inline attn_halide_buffer attn_halide_buffer_of(const attn_tensor *tensor, char *host,
+                                                       attn_halide_dimension *dimensions) {
+  int is_bool = tensor->code == 6; /* kDLBool */
+  uint8_t code = is_bool ? 1 : (uint8_t)tensor->code, bits = is_bool ? 1 : (uint8_t)tensor->bits;
+  attn_halide_buffer buffer = {0, 0, host, 0, code, bits, 1, (int32_t)tensor->rank, dimensions, 0};
+  return buffer;
+}
 
 /* Halide's error code for a failed allocation. */
 enum { ATTN_HALIDE_OUT_OF_MEMORY = -11 };

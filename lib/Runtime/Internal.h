@@ -40,11 +40,17 @@ int attn_check_shape(const attn_signature *signature, int64_t index, const DLTen
 /* Compares what the signature's checks compare. */
 int attn_check_sizes(const attn_signature *signature, const int64_t *sizes);
 
-/* Calls a function of the kernel; says what went wrong in it. */
-int attn_call(const attn_signature *signature, int (*function)(void **), void **arguments);
+/* Runs the first of the programs that the processor can run. `arguments` are inputs, sizes and outputs; `sizes` are in
+ * the signature's order. */
+int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
+             void *const *arguments, int64_t argument_count, const int64_t *sizes);
 /* Runs the checking kernel. `inputs` are the kernel's arguments up to its sizes, `sizes` in the signature's order. */
 int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, void *const *inputs,
                       const int64_t *sizes);
+
+/* Memory that is used again: see Workspace.c. */
+void *halide_malloc(void *context, size_t size);
+void halide_free(void *context, void *block);
 
 /* Checks one tensor by itself: null, rank, device, dtype, extents, data, alignment. */
 int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor);

@@ -1,4 +1,4 @@
-/*===- Invoke.c - From DLTensors to the arguments of a Halide function ----===*
+/*===- Invoke.c - From DLTensors to the arguments of a kernel -------------===*
  *
  *   check → solve sizes → make buffers (pack what has no unit stride) → check subscripts → run → unpack
  *
@@ -116,18 +116,7 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
     if (!direct && !empty)
       row_major *= extent;
   }
-  int is_bool = expected->code == 6; /* kDLBool */
-  attn_halide_buffer *buffer = &call->buffers[index];
-  buffer->device = 0;
-  buffer->device_interface = 0;
-  buffer->host = direct ? attn_data(tensor) : *temporary;
-  buffer->flags = 0;
-  buffer->type_code = is_bool ? 1 : (uint8_t)expected->code;
-  buffer->type_bits = is_bool ? 1 : (uint8_t)expected->bits;
-  buffer->type_lanes = 1;
-  buffer->dimensions = tensor->ndim;
-  buffer->dimension = dimensions;
-  buffer->padding = 0;
+  call->buffers[index] = attn_halide_buffer_of(expected, direct ? attn_data(tensor) : *temporary, dimensions);
   return 0;
 }
 
@@ -154,19 +143,6 @@ static int make_arguments(const attn_signature *signature, const DLTensor *const
   return 0;
 }
 
-int attn_call(const attn_signature *signature, int (*function)(void **), void **arguments) {
-  attn_clear_error();
-  int error = function(arguments);
-  if (!error)
-    return 0;
-  int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
-  if (*attn_last_error())
-    return code;
-  if (code == ATTN_ERROR_MEMORY)
-    return attn_fail(code, "%s: out of memory", signature->name);
-  return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
-}
-
 static int invoke(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors,
                   frame *call) {
   int64_t count = tensor_count(signature);
@@ -179,13 +155,14 @@ static int invoke(const attn_signature *signature, const attn_bounds *bounds, co
     error = attn_check_sizes(signature, call->sizes);
   if (!error)
     error = attn_check_overlap(signature, tensors);
-  if (error || !signature->function || all_outputs_empty(signature, tensors))
+  if (error || !signature->program_count || all_outputs_empty(signature, tensors))
     return error;
   error = make_arguments(signature, tensors, call);
   if (!error && bounds)
     error = attn_check_bounds(signature, bounds, call->arguments, call->sizes);
   if (!error)
-    error = attn_call(signature, signature->function, call->arguments);
+    error = attn_run(signature, signature->programs, signature->program_count, call->arguments,
+                     count + signature->size_count, call->sizes);
   for (int64_t i = 0; i < count; ++i) {
     if (!error && i >= signature->input_count && call->temporaries[i] && !attn_is_empty(tensors[i]))
       attn_unpack(call->temporaries[i], attn_element_bytes(&signature->tensors[i]), tensors[i]);

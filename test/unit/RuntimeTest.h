@@ -11,8 +11,28 @@
 #include "mlir/Parser/Parser.h"
 #include <gtest/gtest.h>
 #include <memory>
+#include <numeric>
 
 namespace attn {
+
+/// A program of one step: `function` is called with the kernel's inputs, sizes and outputs.
+struct OneStep {
+  OneStep(const KernelInterface &interface, int (*function)(void **))
+      : arguments(interface.inputs.size() + interface.sizes.size() + interface.outputs.size()) {
+    std::iota(arguments.begin(), arguments.end(), 0);
+    variant.argument_count = arguments.size();
+    variant.arguments = arguments.data();
+    variant.function = function;
+    step = {1, &variant};
+    program.step_count = 1;
+    program.steps = &step;
+  }
+
+  std::vector<int64_t> arguments;
+  attn_variant variant = {};
+  attn_step step;
+  attn_program program = {};
+};
 
 /// The table of the one kernel of an .mlir text. `function` takes the place of its code.
 inline std::unique_ptr<NativeSignature> signatureOf(const char *text, int (*function)(void **)) {
@@ -22,8 +42,11 @@ inline std::unique_ptr<NativeSignature> signatureOf(const char *text, int (*func
   if (!module)
     return nullptr;
   mlir::FailureOr<KernelInterface> interface = KernelInterface::of(*module->getOps<KernelOp>().begin());
-  return failed(interface) ? nullptr
-                           : std::make_unique<NativeSignature>(std::move(*interface), KernelFunctions{function});
+  if (failed(interface))
+    return nullptr;
+  static std::vector<std::unique_ptr<OneStep>> steps; // signatures point to them
+  steps.push_back(std::make_unique<OneStep>(*interface, function));
+  return std::make_unique<NativeSignature>(std::move(*interface), KernelPrograms{&steps.back()->program});
 }
 
 } // namespace attn

@@ -24,40 +24,79 @@ llvm::Expected<Machine> machineForTarget(llvm::StringRef target);
 /// What `emit` can print of a lowered kernel.
 enum class HalideStage { Halide, Loops };
 
-/// A kernel as a scheduled Halide pipeline.
+/// What a Halide function is given: a parameter, a size of `KernelOp::getSizeNames()`, an output (those of the kernel,
+/// then what it counts), or an intermediate of `LoweredKernel`.
+struct HalideArgument {
+  enum Kind { Input, Size, Output, Intermediate } kind;
+  unsigned index;
+};
+
+/// The size at this position of `KernelOp::getSizeNames()` is at most `atMost`.
+struct SizeLimit {
+  unsigned size;
+  int64_t atMost;
+};
+
+/// A step of a kernel, or its variant for some calls, as a scheduled Halide pipeline.
 ///
-/// The function it becomes has C linkage and is called through `FUNCTION_argv(void **arguments)`. The arguments are, in
-/// order: one for each parameter (`halide_buffer_t *`, or a pointer to the value of a scalar), one `int32_t *` for each
-/// size of `KernelOp::getSizeNames()`, one `halide_buffer_t *` for each output. Dimension 0 of a buffer is the last of
-/// the tensor (row-major order reversed) and has stride 1; all minima are 0; an extent of 0 is passed as 1
+/// The function it becomes has C linkage and is called through `FUNCTION_argv(void **arguments)`. Tensors are
+/// `halide_buffer_t *`, scalar parameters pointers to their values, sizes `int32_t *`. Dimension 0 of a buffer is the
+/// last of the tensor (row-major order reversed) and has stride 1; all minima are 0; an extent of 0 is passed as 1
 /// (the sizes say the truth; the data does not matter, but there must be one row of it). No size exceeds 2^30.
 /// It returns 0 or a Halide error code.
-class HalideKernel {
+class HalideFunction {
 public:
-  HalideKernel(HalideKernel &&);
-  ~HalideKernel();
+  HalideFunction(HalideFunction &&);
+  HalideFunction &operator=(HalideFunction &&);
+  ~HalideFunction();
+
+  /// What it computes, as a word that no other function of the kernel has.
+  const std::string &name() const;
+  /// The calls it is for: those within all these limits.
+  const std::vector<SizeLimit> &limits() const;
+  /// What it is given, in order.
+  const std::vector<HalideArgument> &arguments() const;
 
   /// The pipeline before or after Halide's own lowering, as text.
   llvm::Expected<std::string> print(HalideStage stage) const;
-  /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own,
-  /// of three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
-  const std::vector<std::string> &countedSums() const;
-
-  /// The target's features, a bit each, as halide_can_use_target_features of Halide's runtime takes them.
-  std::vector<uint64_t> features() const;
   /// LLVM bitcode of the function `function` (and `function_argv`), without Halide's runtime.
   llvm::Expected<std::string> bitcode(llvm::StringRef function) const;
 
   struct Implementation;
-  explicit HalideKernel(std::unique_ptr<Implementation> implementation);
+  explicit HalideFunction(std::unique_ptr<Implementation> implementation);
 
 private:
   std::unique_ptr<Implementation> implementation;
 };
 
-/// Builds the pipeline of a simplified kernel and schedules it by `plan`.
+/// What computes one tensor. A call takes the first variant within whose limits it is; the last has none.
+struct LoweredStep {
+  std::vector<HalideFunction> variants;
+};
+
+/// A tensor between steps.
+struct Intermediate {
+  std::string name;
+  AttnTensorType type;
+  unsigned written; ///< The step that writes it.
+  unsigned read;    ///< The last step that reads it.
+};
+
+/// A kernel for one machine. Every tensor that is stored has a step of its own, so that each is compiled by itself:
+/// what Halide and LLVM spend on a pipeline grows faster than its size.
+struct LoweredKernel {
+  std::vector<Intermediate> intermediates;
+  std::vector<LoweredStep> steps; ///< In the order in which they run.
+  /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own,
+  /// of three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
+  std::vector<std::string> countedSums;
+  /// The machine's features, a bit each, as halide_can_use_target_features of Halide's runtime takes them.
+  std::vector<uint64_t> features;
+};
+
+/// Builds the pipelines of a simplified kernel and schedules them by `plan`.
 /// What cannot be lowered yet is an error that names it.
-llvm::Expected<HalideKernel> lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine);
+llvm::Expected<LoweredKernel> lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine);
 
 /// Halide's runtime alone, as LLVM bitcode, for the processor of `target` without its features.
 llvm::Expected<std::string> halideRuntimeBitcode(llvm::StringRef target);

@@ -49,6 +49,7 @@ struct SumPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the sum.
   std::string queryName;                ///< Of the query index, if it has one.
+  std::string querySize;                ///< Of its size, if that is a size's name.
   bool tiled = false;                   ///< In tiles of queries.
   bool split = false; ///< Split over keys; where both, for at most SplitPlan::queries. Neither: by rows.
 };
@@ -88,12 +89,14 @@ struct Plan {
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
-  bool countChunks = false; ///< Tiled sums count the chunks that they visit (HalideKernel::countedSums).
+  bool countChunks = false; ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
-  /// The matrix plan of `statement`, or null.
   /// The plan of a weighted sum.
   const SumPlan &sum(mlir::Operation *statement) const;
+  /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
+  /// The names of the sums that count their chunks, in order.
+  std::vector<std::string> countedSums() const;
 
   static Plan choose(KernelOp kernel, const Machine &machine, bool countChunks = false);
   void print(llvm::raw_ostream &os) const;

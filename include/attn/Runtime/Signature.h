@@ -1,7 +1,8 @@
 /*===- Signature.h - A kernel's interface as a table ------------*- C -*-===*
  *
- * Generated code consists of a Halide function, a constant table that describes its arguments, and a wrapper of one
- * call: attn_invoke(table, tensors). All that is checked about arguments is checked there, by the table.
+ * Generated code consists of Halide functions, constant tables that describe the arguments and say in which order the
+ * functions are called, and a wrapper of one call: attn_invoke(table, tensors). All that is checked about arguments is
+ * checked there, by the table.
  *
  * Every field is 8 bytes wide, so that a compiler can lay the table out for any 64-bit target.
  *
@@ -68,6 +69,45 @@ typedef struct {
   uint64_t default_bits; /* the default's bytes, in the tensor's dtype, lowest first */
 } attn_tensor;
 
+/* A call is within it where the kernel's size argument number `size` is at most `at_most`. */
+typedef struct {
+  int64_t size;
+  int64_t at_most;
+} attn_limit;
+
+/* One function of a step, for the calls that are within all its limits. */
+typedef struct {
+  int64_t limit_count;
+  const attn_limit *limits;
+  int64_t argument_count;
+  const int64_t *arguments; /* numbers of what it gets: inputs come first, then sizes, outputs, intermediates */
+  int (*function)(void **); /* Halide's FUNCTION_argv */
+} attn_variant;
+
+/* Computes one tensor. A call takes the first variant within whose limits it is; the last has none. */
+typedef struct {
+  int64_t variant_count;
+  const attn_variant *variants;
+} attn_step;
+
+/* A tensor that is written by one step and read by later ones. */
+typedef struct {
+  attn_tensor tensor;
+  int64_t written; /* the step that writes it */
+  int64_t read;    /* the last step that reads it */
+} attn_intermediate;
+
+/* What computes a kernel's outputs on processors that have some instructions. */
+typedef struct {
+  int64_t intermediate_count;
+  const attn_intermediate *intermediates;
+  int64_t step_count;
+  const attn_step *steps; /* in the order in which they run */
+  int64_t feature_count;
+  const uint64_t *features; /* words of bits, as halide_can_use_target_features takes them */
+  int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */
+} attn_program;
+
 typedef struct {
   const char *name;
   int64_t input_count;
@@ -78,7 +118,9 @@ typedef struct {
   const int64_t *size_order;  /* which of `sizes` the kernel's n-th size argument is */
   int64_t check_count;
   const attn_check *checks;
-  int (*function)(void **); /* Halide's FUNCTION_argv; NULL where a call is only to be checked */
+  int64_t program_count; /* 0 where a call is only to be checked */
+  const attn_program *programs; /* the first that the processor can run is run */
+  const char *targets;          /* what they were compiled for */
 } attn_signature;
 
 /* A subscript that depends on data: where `statement` reads `tensor`, that of the dimension, which has this size. */
@@ -93,9 +135,10 @@ typedef struct {
 typedef struct {
   int64_t count;
   const attn_bound *bounds;
-  /* Halide's FUNCTION_argv of the checking kernel. Its arguments are the kernel's inputs and sizes, and for each of
-   * `bounds` two buffers of rank 0 and 64-bit integers: they get the subscript's least and greatest value. */
-  int (*function)(void **);
+  /* The checking kernel. It has the kernel's inputs and sizes, and for each of `bounds` two outputs of rank 0 and 64-bit
+   * integers: they get the subscript's least and greatest value. */
+  int64_t program_count;
+  const attn_program *programs;
 } attn_bounds;
 
 /* Checks the tensors and runs the kernel on them. Returns a code of attn/Runtime/Runtime.h. */

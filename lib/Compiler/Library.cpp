@@ -1,0 +1,84 @@
+//===- Library.cpp - The functions of a kernel ----------------------------===//
+
+#include "Library.h"
+
+#include "MachineCode.h"
+#include "Tables.h"
+
+#include "llvm/Object/ArchiveWriter.h"
+#include "llvm/Support/ThreadPool.h"
+#include "llvm/TargetParser/Host.h"
+
+using namespace attn;
+
+std::vector<const HalideFunction *> attn::functionsOf(const LoweredKernel &kernel) {
+  std::vector<const HalideFunction *> functions;
+  for (const LoweredStep &step : kernel.steps)
+    for (const HalideFunction &variant : step.variants)
+      functions.push_back(&variant);
+  return functions;
+}
+
+llvm::Expected<std::vector<std::string>>
+attn::compileFunctions(llvm::ArrayRef<const HalideFunction *> functions,
+                       llvm::function_ref<llvm::Expected<std::string>(const HalideFunction &)> compile) {
+  std::vector<std::optional<llvm::Expected<std::string>>> results(functions.size());
+  if (functions.size() == 1) {
+    results[0].emplace(compile(*functions[0]));
+  } else {
+    // From the last, which is mostly the attention itself and takes longest.
+    llvm::DefaultThreadPool threads(llvm::hardware_concurrency());
+    for (size_t index = functions.size(); index-- > 0;)
+      threads.async([&, index] { results[index].emplace(compile(*functions[index])); });
+    threads.wait();
+  }
+  std::vector<std::string> texts;
+  llvm::Error error = llvm::Error::success();
+  for (std::optional<llvm::Expected<std::string>> &result : results) {
+    if (*result)
+      texts.push_back(std::move(**result));
+    else if (error)
+      llvm::consumeError(result->takeError());
+    else
+      error = result->takeError();
+  }
+  if (error)
+    return error;
+  return texts;
+}
+
+/// An object with nothing but the table.
+static llvm::Expected<std::string> tableObject(const ProgramInterface &program, const std::string &function) {
+  llvm::LLVMContext context;
+  llvm::Module module("program", context);
+  module.setTargetTriple(llvm::Triple(llvm::sys::getProcessTriple()));
+  llvm::Constant *table = TableBuilder(module).program(program, /*canUse=*/nullptr);
+  new llvm::GlobalVariable(module, table->getType(), /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage, table,
+                           function + "_program");
+  return emitMachineCode(module, MachineCodeKind::Object);
+}
+
+llvm::Expected<std::string> attn::compileToLibrary(const LoweredKernel &kernel, const ProgramInterface &program,
+                                                   const std::string &function) {
+  llvm::Expected<std::vector<std::string>> objects = compileFunctions(
+      functionsOf(kernel), [&](const HalideFunction &compiled) -> llvm::Expected<std::string> {
+        llvm::Expected<std::string> bitcode = compiled.bitcode(function + "_" + compiled.name());
+        if (!bitcode)
+          return bitcode.takeError();
+        return emitMachineCode(*bitcode, MachineCodeKind::Object);
+      });
+  if (!objects)
+    return objects.takeError();
+  llvm::Expected<std::string> table = tableObject(program, function);
+  if (!table)
+    return table.takeError();
+  objects->push_back(std::move(*table));
+  std::vector<llvm::NewArchiveMember> members;
+  for (const std::string &object : *objects)
+    members.emplace_back(llvm::MemoryBufferRef(object, "kernel.o"));
+  auto library = llvm::writeArchiveToBuffer(members, llvm::SymtabWritingMode::NormalSymtab,
+                                            llvm::object::Archive::K_GNU, /*Deterministic=*/true, /*Thin=*/false);
+  if (!library)
+    return library.takeError();
+  return (*library)->getBuffer().str();
+}

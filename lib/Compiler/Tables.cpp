@@ -1,0 +1,101 @@
+//===- Tables.cpp - The runtime's tables in LLVM IR -----------------------===//
+
+#include "Tables.h"
+
+#include "llvm/IR/DerivedTypes.h"
+
+using namespace attn;
+using llvm::Constant;
+
+TableBuilder::TableBuilder(llvm::Module &module)
+    : module(module), number(llvm::Type::getInt64Ty(module.getContext())),
+      pointer(llvm::PointerType::getUnqual(module.getContext())) {}
+
+Constant *TableBuilder::signature(const KernelInterface &interface, llvm::ArrayRef<Constant *> programs,
+                                  llvm::StringRef targets) {
+  std::vector<Constant *> tensors, sizes, order, checks;
+  for (const auto *list : {&interface.inputs, &interface.outputs})
+    for (const TensorInterface &tensor : *list)
+      tensors.push_back(describe(tensor));
+  for (const SizeInterface &size : interface.sizes)
+    sizes.push_back(
+        record({text(size.name), integer(size.tensor), integer(size.dimension), expression(size.solution)}));
+  for (int64_t position : interface.sizeOrder)
+    order.push_back(integer(position));
+  for (const CheckInterface &check : interface.checks)
+    checks.push_back(record({text(check.message), expression(check.part), expression(check.whole)}));
+  return global(record({text(interface.name), integer(interface.inputs.size()), integer(interface.outputs.size()),
+                        integer(sizes.size()), array(tensors), array(sizes), array(order), integer(checks.size()),
+                        array(checks), integer(programs.size()), array(programs), text(targets)}));
+}
+
+Constant *TableBuilder::bounds(const KernelInterface &interface, llvm::ArrayRef<Constant *> programs) {
+  std::vector<Constant *> bounds;
+  for (const BoundInterface &bound : interface.bounds)
+    bounds.push_back(
+        record({text(bound.statement), text(bound.tensor), integer(bound.dimension), expression(bound.size)}));
+  return global(record({integer(bounds.size()), array(bounds), integer(programs.size()), array(programs)}));
+}
+
+Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUse) {
+  std::vector<Constant *> intermediates, steps, features;
+  for (const IntermediateInterface &intermediate : program.intermediates)
+    intermediates.push_back(
+        record({describe(intermediate.tensor), integer(intermediate.written), integer(intermediate.read)}));
+  for (const std::vector<VariantInterface> &step : program.steps) {
+    std::vector<Constant *> variants;
+    for (const VariantInterface &described : step)
+      variants.push_back(variant(described));
+    steps.push_back(record({integer(variants.size()), array(variants)}));
+  }
+  for (uint64_t word : program.features)
+    features.push_back(integer(word));
+  return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
+                 integer(features.size()), array(features),
+                 canUse ? canUse : llvm::ConstantPointerNull::get(pointer)});
+}
+
+Constant *TableBuilder::variant(const VariantInterface &variant) {
+  std::vector<Constant *> limits, arguments;
+  for (const attn_limit &limit : variant.limits)
+    limits.push_back(record({integer(limit.size), integer(limit.at_most)}));
+  for (int64_t argument : variant.arguments)
+    arguments.push_back(integer(argument));
+  auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, false);
+  auto *function = llvm::cast<Constant>(module.getOrInsertFunction(variant.function + "_argv", type).getCallee());
+  return record({integer(limits.size()), array(limits), integer(arguments.size()), array(arguments), function});
+}
+
+Constant *TableBuilder::describe(const TensorInterface &tensor) {
+  std::vector<Constant *> shape;
+  for (const SizeProgram &size : tensor.shape)
+    shape.push_back(expression(size));
+  return record({text(tensor.name), integer(tensor.code), integer(tensor.bits), integer(shape.size()), array(shape),
+                 integer(tensor.defaultValue.has_value()), integer(tensor.defaultBits)});
+}
+
+Constant *TableBuilder::expression(const SizeProgram &program) {
+  std::vector<Constant *> code;
+  for (const attn_instruction &instruction : program.code)
+    code.push_back(record({integer(instruction.opcode), integer(instruction.operand)}));
+  return record({text(program.text), integer(code.size()), array(code)});
+}
+
+Constant *TableBuilder::integer(uint64_t value) { return llvm::ConstantInt::get(number, value); }
+
+Constant *TableBuilder::record(llvm::ArrayRef<Constant *> fields) { return llvm::ConstantStruct::getAnon(fields); }
+
+Constant *TableBuilder::text(llvm::StringRef value) {
+  return global(llvm::ConstantDataArray::getString(module.getContext(), value));
+}
+
+Constant *TableBuilder::array(llvm::ArrayRef<Constant *> elements) {
+  if (elements.empty())
+    return llvm::ConstantPointerNull::get(pointer);
+  return global(llvm::ConstantArray::get(llvm::ArrayType::get(elements[0]->getType(), elements.size()), elements));
+}
+
+Constant *TableBuilder::global(Constant *value) {
+  return new llvm::GlobalVariable(module, value->getType(), /*isConstant=*/true, llvm::GlobalValue::PrivateLinkage,
+                                  value, "attn_table");
+}

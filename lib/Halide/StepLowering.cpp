@@ -1,0 +1,171 @@
+//===- StepLowering.cpp - A stored tensor becomes a pipeline ---------------===//
+
+#include "StepLowering.h"
+
+#include "Mathematics.h"
+#include "Nest.h"
+#include "Split.h"
+#include "Tile.h"
+
+using Halide::Expr;
+using Halide::Func;
+
+namespace attn::lowering {
+
+Halide::Type storageType(mlir::Type element) {
+  if (element.isBF16())
+    return Halide::BFloat(16);
+  if (mlir::isa<mlir::FloatType>(element))
+    return Halide::Float(element.getIntOrFloatBitWidth());
+  if (element.isUnsignedInteger())
+    return Halide::UInt(element.getIntOrFloatBitWidth());
+  return element.isSignlessInteger(1) ? Halide::Bool() : Halide::Int(element.getIntOrFloatBitWidth());
+}
+
+Halide::Type computeType(mlir::Type element) {
+  if (element.isF64())
+    return Halide::Float(64);
+  if (mlir::isa<mlir::FloatType>(element))
+    return Halide::Float(32);
+  return element.isSignlessInteger(1) ? Halide::Bool() : Halide::Int(64);
+}
+
+std::string tensorName(KernelOp kernel, mlir::Value tensor) {
+  if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor))
+    return kernel.getParameterName(parameter.getArgNumber()).str();
+  mlir::Operation *op = tensor.getDefiningOp();
+  auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
+  if (!softmax)
+    return mlir::cast<DefinitionOpInterface>(op).getName().str();
+  std::string name = (tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName()).str();
+  return name.empty() ? "softmax" : name;
+}
+
+StepLowering::StepLowering(KernelOp kernel, const Plan &plan, Storage &storage)
+    : kernel(kernel), plan(plan), storage(storage) {}
+
+std::string StepLowering::uniqueName(llvm::StringRef base) {
+  int &count = names[base.str()];
+  std::string name = count == 0 ? base.str() : base.str() + "_" + std::to_string(count);
+  ++count;
+  return name;
+}
+
+Expr StepLowering::size(mlir::StringAttr name) {
+  Expr &expr = sizes[name.str()];
+  if (!expr.defined()) {
+    llvm::SmallVector<mlir::StringAttr> all = kernel.getSizeNames();
+    Halide::Param<int32_t> value(uniqueName(name.getValue()));
+    inputs.push_back(value);
+    inputArguments.push_back({HalideArgument::Size, static_cast<unsigned>(llvm::find(all, name) - all.begin())});
+    expr = value;
+  }
+  return expr;
+}
+
+Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
+  auto [found, isNew] = buffers.try_emplace(tensor);
+  if (isNew) {
+    auto type = mlir::cast<AttnTensorType>(tensor.getType());
+    Halide::ImageParam buffer(storageType(type.getElementType()), type.getRank(),
+                              uniqueName(tensorName(kernel, tensor)));
+    for (int dimension = 0; dimension < buffer.dimensions(); ++dimension)
+      buffer.dim(dimension).set_min(0);
+    inputs.push_back(buffer);
+    inputArguments.push_back(storage.place(tensor));
+    found->second = buffer;
+  }
+  return found->second;
+}
+
+Expr StepLowering::element(mlir::Value tensor, const std::vector<Expr> &subscripts) {
+  std::vector<Expr> reversed(subscripts.rbegin(), subscripts.rend());
+  auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor);
+  if (!parameter || !subscripts.empty())
+    return buffer(tensor)(reversed);
+  Expr &scalar = scalars[tensor];
+  if (!scalar.defined()) {
+    std::string name = uniqueName(tensorName(kernel, tensor));
+    Halide::Type type = storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
+    inputs.push_back(Halide::Argument(name, Halide::Argument::InputScalar, type, 0, Halide::ArgumentEstimates{}));
+    inputArguments.push_back(storage.place(tensor));
+    scalar = Halide::Internal::Variable::make(type, name, Halide::Parameter(type, false, 0, name));
+  }
+  return scalar;
+}
+
+Expr StepLowering::lastIndex(mlir::Value tensor, unsigned dimension) {
+  Halide::ImageParam all = buffer(tensor);
+  return all.dim(all.dimensions() - 1 - dimension).extent() - 1;
+}
+
+void StepLowering::addOutput(Func func, HalideArgument argument) {
+  for (int dimension = 0; dimension < func.dimensions(); ++dimension)
+    func.output_buffer().dim(dimension).set_min(0);
+  outputs.push_back(func);
+  outputArguments.push_back(argument);
+}
+
+void StepLowering::addFusedSum(WeightedSumOp sum, bool isSplit) {
+  if (isSplit) {
+    Split split(*this, sum);
+    split.define();
+    split.schedule();
+    addOutput(split.func, storage.place(sum.getResult()));
+    return;
+  }
+  Tile tile(*this, sum);
+  tile.define();
+  tile.schedule();
+  addOutput(tile.result(), storage.place(sum.getResult()));
+  if (!plan.countChunks)
+    return;
+  std::vector<std::string> counted = plan.countedSums();
+  unsigned position = llvm::find(counted, sum.getName()) - counted.begin();
+  addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
+}
+
+void StepLowering::store(mlir::OpResult tensor, bool split) {
+  mlir::Operation *op = tensor.getOwner();
+  auto sum = mlir::dyn_cast<WeightedSumOp>(op);
+  if (sum && (plan.sum(sum).tiled || plan.sum(sum).split))
+    return addFusedSum(sum, split);
+  auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
+  auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
+  std::vector<std::string> indices;
+  for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
+    indices.push_back(index.str());
+  if (softmax && tensor == softmax.getLogsumexp())
+    indices.pop_back();
+  Nest nest(*this, tensorName(kernel, tensor), indices);
+  if (sum)
+    nest.defineWeightedSum(sum);
+  else if (!softmax)
+    nest.definePointwise(statement);
+  else if (tensor == softmax.getWeight())
+    nest.defineWeight(softmax);
+  else
+    nest.defineLogSumExp(softmax);
+  nest.schedule();
+  addOutput(nest.func, storage.place(tensor));
+}
+
+void StepLowering::convertOutput(unsigned index) {
+  ReturnOp returned = kernel.getReturn();
+  mlir::Value tensor = returned.getOutputs()[index];
+  std::vector<Halide::Var> vars;
+  unsigned rank = mlir::cast<AttnTensorType>(tensor.getType()).getRank();
+  for (unsigned dimension = 0; dimension < rank; ++dimension)
+    vars.push_back(Halide::Var("dimension_" + std::to_string(dimension)));
+  std::vector<Expr> subscripts(vars.rbegin(), vars.rend());
+  Func converted(uniqueName(returned.getOutputName(index).str() + "_output"));
+  Halide::Type type = storageType(returned.getOutputType(index).getElementType());
+  converted(vars) = convert(element(tensor, subscripts), type);
+  if (!vars.empty())
+    converted.vectorize(vars[0], static_cast<int>(plan.lanes), Halide::TailStrategy::GuardWithIf);
+  if (rank > 1)
+    converted.parallel(vars.back());
+  addOutput(converted, {HalideArgument::Output, index});
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,61 @@
+//===- StepLowering.h - The state of one step's lowering --------*- C++ -*-===//
+
+#ifndef ATTN_LIB_HALIDE_STEPLOWERING_H
+#define ATTN_LIB_HALIDE_STEPLOWERING_H
+
+#include "Region.h"
+#include "Storage.h"
+#include "attn/Plan/Plan.h"
+
+#include <map>
+#include <string>
+
+namespace attn::lowering {
+
+/// A pipeline that computes one tensor from parameters, sizes and tensors that other steps compute.
+class StepLowering {
+public:
+  StepLowering(KernelOp kernel, const Plan &plan, Storage &storage);
+
+  /// Builds and schedules the pipeline: one of these, once. A fused sum is `split` or tiled.
+  void store(mlir::OpResult tensor, bool split);
+  void convertOutput(unsigned index);
+
+  /// One element of a tensor. Subscripts are in the tensor's order.
+  Halide::Expr element(mlir::Value tensor, const std::vector<Halide::Expr> &subscripts);
+  /// The last index of a dimension of `tensor`; 0 where it is empty. Its buffer says so itself (it is given extent 1
+  /// then), which Halide's bounds checks can follow where a condition on the size is near.
+  Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
+  /// The size with this name.
+  Halide::Expr size(mlir::StringAttr name);
+  /// A name for a Func, unique within the step.
+  std::string uniqueName(llvm::StringRef base);
+
+  KernelOp kernel;
+  const Plan &plan;
+  std::vector<Halide::Argument> inputs;
+  std::vector<Halide::Func> outputs;
+  std::vector<HalideArgument> inputArguments, outputArguments; ///< What they are.
+
+private:
+  Halide::ImageParam buffer(mlir::Value tensor);
+  void addFusedSum(WeightedSumOp sum, bool split);
+  void addOutput(Halide::Func func, HalideArgument argument);
+
+  Storage &storage;
+  llvm::DenseMap<mlir::Value, Halide::ImageParam> buffers;
+  llvm::DenseMap<mlir::Value, Halide::Expr> scalars;
+  std::map<std::string, Halide::Expr> sizes;
+  std::map<std::string, int> names;
+};
+
+/// How a tensor of this element type lies in memory; bool is one byte.
+Halide::Type storageType(mlir::Type element);
+/// The type its elements have in expressions.
+Halide::Type computeType(mlir::Type element);
+/// The name of a tensor that a step stores: of its statement, or of a parameter.
+std::string tensorName(KernelOp kernel, mlir::Value tensor);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_STEPLOWERING_H

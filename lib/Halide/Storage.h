@@ -1,0 +1,33 @@
+//===- Storage.h - Where tensors lie between steps --------------*- C++ -*-===//
+
+#ifndef ATTN_LIB_HALIDE_STORAGE_H
+#define ATTN_LIB_HALIDE_STORAGE_H
+
+#include "attn/Halide/Lowering.h"
+
+#include "llvm/ADT/DenseMap.h"
+
+namespace attn::lowering {
+
+/// Parameters lie where the caller has them, returned tensors in the outputs, and what else is read by a step in
+/// intermediates. Steps are lowered from the last to the first, so that each is lowered only if one after it reads it.
+class Storage {
+public:
+  explicit Storage(KernelOp kernel);
+
+  /// Where `tensor` is read or written. What has no place yet becomes an intermediate.
+  HalideArgument place(mlir::Value tensor);
+  bool isNeeded(mlir::Value tensor) const { return places.contains(tensor); }
+
+  std::vector<mlir::Value> intermediates;
+  /// The outputs that are not written by the step that computes their tensor: those of another type, and those that
+  /// return what a parameter or an earlier output is.
+  std::vector<unsigned> converted;
+
+private:
+  llvm::DenseMap<mlir::Value, HalideArgument> places;
+};
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_STORAGE_H

@@ -1,0 +1,148 @@
+/*===- Program.c - Running a kernel step by step --------------------------===*
+ *
+ * Each step is one Halide function. What is left to do between them is to make room for the tensors that one step writes
+ * and later ones read, and to choose among the variants of a step.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#include "HalideBuffer.h"
+#include "Internal.h"
+
+typedef struct {
+  const attn_program *program;
+  int64_t argument_count;            /* without the intermediates */
+  void **arguments;                  /* inputs, sizes, outputs, intermediates */
+  void **selected;                   /* those of the step that runs */
+  attn_halide_buffer *buffers;       /* of the intermediates */
+  attn_halide_dimension *dimensions; /* of all of them */
+} run;
+
+/* Makes room for an intermediate. Where it is empty it looks as arguments do: each empty dimension as if it had one
+ * element, and all rows in the same place. */
+static int allocate(const attn_signature *signature, const attn_tensor *tensor, const int64_t *sizes,
+                    attn_halide_buffer *buffer) {
+  int64_t elements = 1, row = 1;
+  int empty = 0;
+  for (int64_t i = tensor->rank - 1; i >= 0; --i) {
+    int64_t extent = 0;
+    if (attn_evaluate(&tensor->shape[i], sizes, 0, &extent) || extent < 0 || extent > ATTN_MAX_EXTENT)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: dimension %lld (%s) of %s would be negative or too large", signature->name,
+                       (long long)i, tensor->shape[i].text, tensor->name);
+    buffer->dimension[tensor->rank - 1 - i] =
+        (attn_halide_dimension){0, (int32_t)(extent ? extent : 1), (int32_t)elements, 0};
+    empty |= extent == 0;
+    if (i == tensor->rank - 1 && extent)
+      row = extent;
+    elements = elements > INT32_MAX ? elements : elements * extent;
+  }
+  for (int64_t i = 1; empty && i < tensor->rank; ++i)
+    buffer->dimension[i].stride = 0;
+  elements = empty ? row : elements;
+  if (elements > INT32_MAX)
+    return attn_fail(ATTN_ERROR_SIZE, "%s: %s would have more than %lld elements", signature->name, tensor->name,
+                     (long long)INT32_MAX);
+  buffer->host = halide_malloc(0, (size_t)(elements * attn_element_bytes(tensor)));
+  if (!buffer->host)
+    return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for the %lld elements of %s", signature->name,
+                     (long long)elements, tensor->name);
+  return 0;
+}
+
+static const attn_variant *choose(const attn_step *step, void *const *size_arguments) {
+  const attn_variant *variant = step->variants;
+  for (int64_t i = 0; i < variant->limit_count;) {
+    const attn_limit *limit = &variant->limits[i++];
+    if (*(const int32_t *)size_arguments[limit->size] > limit->at_most) {
+      ++variant;
+      i = 0;
+    }
+  }
+  return variant;
+}
+
+static int run_step(const attn_signature *signature, const run *call, const attn_step *step) {
+  const attn_variant *variant = choose(step, call->arguments + signature->input_count);
+  for (int64_t i = 0; i < variant->argument_count; ++i)
+    call->selected[i] = call->arguments[variant->arguments[i]];
+  attn_clear_error();
+  int error = variant->function(call->selected);
+  if (!error)
+    return 0;
+  int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
+  if (*attn_last_error())
+    return code;
+  if (code == ATTN_ERROR_MEMORY)
+    return attn_fail(code, "%s: out of memory", signature->name);
+  return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
+}
+
+static int run_steps(const attn_signature *signature, const run *call, const int64_t *sizes) {
+  const attn_program *program = call->program;
+  int error = 0;
+  for (int64_t step = 0; !error && step < program->step_count; ++step) {
+    for (int64_t i = 0; !error && i < program->intermediate_count; ++i)
+      if (program->intermediates[i].written == step)
+        error = allocate(signature, &program->intermediates[i].tensor, sizes, &call->buffers[i]);
+    if (!error)
+      error = run_step(signature, call, &program->steps[step]);
+    for (int64_t i = 0; i < program->intermediate_count; ++i)
+      if (program->intermediates[i].read == step) {
+        halide_free(0, call->buffers[i].host);
+        call->buffers[i].host = 0;
+      }
+  }
+  for (int64_t i = 0; i < program->intermediate_count; ++i)
+    halide_free(0, call->buffers[i].host);
+  return error;
+}
+
+static void describe_intermediates(const run *call) {
+  attn_halide_dimension *dimensions = call->dimensions;
+  for (int64_t i = 0; i < call->program->intermediate_count; ++i) {
+    const attn_tensor *tensor = &call->program->intermediates[i].tensor;
+    call->buffers[i] = attn_halide_buffer_of(tensor, 0, dimensions);
+    call->arguments[call->argument_count + i] = &call->buffers[i];
+    dimensions += tensor->rank;
+  }
+}
+
+static const attn_program *usable(const attn_program *programs, int64_t count) {
+  for (const attn_program *program = programs; program != programs + count; ++program)
+    if (!program->can_use || program->can_use((int)program->feature_count, program->features))
+      return program;
+  return 0;
+}
+
+int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
+             void *const *arguments, int64_t argument_count, const int64_t *sizes) {
+  run call = {usable(programs, program_count), argument_count, 0, 0, 0, 0};
+  if (!call.program)
+    return attn_fail(ATTN_ERROR_KERNEL,
+                     "%s: this processor lacks instructions that the kernel was compiled for: %s", signature->name,
+                     signature->targets);
+  size_t intermediates = (size_t)call.program->intermediate_count, dimensions = 0;
+  for (size_t i = 0; i < intermediates; ++i)
+    dimensions += (size_t)call.program->intermediates[i].tensor.rank;
+  size_t pointers = (size_t)argument_count + intermediates;
+  /* All arrays in one block, on the stack where it is as small as usual; the most aligned first. */
+  enum { STACK_BYTES = 4096 };
+  union {
+    attn_halide_buffer aligned;
+    char bytes[STACK_BYTES];
+  } stack;
+  size_t bytes = intermediates * sizeof *call.buffers + 2 * pointers * sizeof *call.arguments +
+                 dimensions * sizeof *call.dimensions;
+  char *block = bytes <= STACK_BYTES ? stack.bytes : malloc(bytes);
+  if (!block)
+    return attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
+  call.buffers = (attn_halide_buffer *)block;
+  call.arguments = (void **)(call.buffers + intermediates);
+  call.selected = call.arguments + pointers;
+  call.dimensions = (attn_halide_dimension *)(call.selected + pointers);
+  memcpy(call.arguments, arguments, (size_t)argument_count * sizeof *arguments);
+  describe_intermediates(&call);
+  int error = run_steps(signature, &call, sizes);
+  if (block != stack.bytes)
+    free(block);
+  return error;
+}
