@@ -157,8 +157,7 @@ static attn_expression view(const SizeProgram &program) {
   return {program.text.c_str(), int64_t(program.code.size()), program.code.data()};
 }
 
-NativeSignature::NativeSignature(KernelInterface described, KernelPrograms programs)
-    : interface(std::move(described)) {
+NativeSignature::NativeSignature(KernelInterface described, KernelPrograms programs) : interface(std::move(described)) {
   for (const auto *list : {&interface.inputs, &interface.outputs})
     for (const TensorInterface &tensor : *list) {
       auto &shape = shapes.emplace_back();

@@ -10,8 +10,8 @@
 
 namespace attn {
 
-/// Loads a static library into this process and finds its program `name`. Thread-safe. What is loaded stays: kernels are
-/// cached for the life of the process, and Halide's worker threads may be in them until its end.
+/// Loads a static library into this process and finds its program `name`. Thread-safe. What is loaded stays: kernels
+/// are cached for the life of the process, and Halide's worker threads may be in them until its end.
 llvm::Expected<const attn_program *> loadProgram(const std::string &library, const std::string &name);
 
 /// See attn::setNumThreads.

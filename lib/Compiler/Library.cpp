@@ -1,4 +1,4 @@
-//===- Library.cpp - The functions of a kernel ----------------------------===//
+//===- Library.cpp - A kernel for this process ----------------------------===//
 
 #include "Library.h"
 
@@ -11,32 +11,35 @@
 
 using namespace attn;
 
-std::vector<const HalideFunction *> attn::functionsOf(const LoweredKernel &kernel) {
-  std::vector<const HalideFunction *> functions;
-  for (const LoweredStep &step : kernel.steps)
-    for (const HalideFunction &variant : step.variants)
-      functions.push_back(&variant);
-  return functions;
+static llvm::Expected<std::string> compileFunction(const HalideFunction &function, const std::string &name) {
+  llvm::Expected<std::string> bitcode = function.bitcode(name);
+  if (!bitcode)
+    return bitcode.takeError();
+  return emitMachineCode(*bitcode, MachineCodeKind::Object);
 }
 
-llvm::Expected<std::vector<std::string>>
-attn::compileFunctions(llvm::ArrayRef<const HalideFunction *> functions,
-                       llvm::function_ref<llvm::Expected<std::string>(const HalideFunction &)> compile) {
+/// The objects of all functions of a kernel, or the first error.
+static llvm::Expected<std::vector<std::string>> compileFunctions(const LoweredKernel &kernel,
+                                                                 const std::string &prefix) {
+  std::vector<const HalideFunction *> functions = functionsOf(kernel);
   std::vector<std::optional<llvm::Expected<std::string>>> results(functions.size());
+  auto compile = [&](size_t index) {
+    results[index].emplace(compileFunction(*functions[index], prefix + "_" + functions[index]->name()));
+  };
   if (functions.size() == 1) {
-    results[0].emplace(compile(*functions[0]));
+    compile(0);
   } else {
     // From the last, which is mostly the attention itself and takes longest.
     llvm::DefaultThreadPool threads(llvm::hardware_concurrency());
     for (size_t index = functions.size(); index-- > 0;)
-      threads.async([&, index] { results[index].emplace(compile(*functions[index])); });
+      threads.async([&, index] { compile(index); });
     threads.wait();
   }
-  std::vector<std::string> texts;
+  std::vector<std::string> objects;
   llvm::Error error = llvm::Error::success();
   for (std::optional<llvm::Expected<std::string>> &result : results) {
     if (*result)
-      texts.push_back(std::move(**result));
+      objects.push_back(std::move(**result));
     else if (error)
       llvm::consumeError(result->takeError());
     else
@@ -44,7 +47,7 @@ attn::compileFunctions(llvm::ArrayRef<const HalideFunction *> functions,
   }
   if (error)
     return error;
-  return texts;
+  return objects;
 }
 
 /// An object with nothing but the table.
@@ -60,13 +63,7 @@ static llvm::Expected<std::string> tableObject(const ProgramInterface &program, 
 
 llvm::Expected<std::string> attn::compileToLibrary(const LoweredKernel &kernel, const ProgramInterface &program,
                                                    const std::string &function) {
-  llvm::Expected<std::vector<std::string>> objects = compileFunctions(
-      functionsOf(kernel), [&](const HalideFunction &compiled) -> llvm::Expected<std::string> {
-        llvm::Expected<std::string> bitcode = compiled.bitcode(function + "_" + compiled.name());
-        if (!bitcode)
-          return bitcode.takeError();
-        return emitMachineCode(*bitcode, MachineCodeKind::Object);
-      });
+  llvm::Expected<std::vector<std::string>> objects = compileFunctions(kernel, function);
   if (!objects)
     return objects.takeError();
   llvm::Expected<std::string> table = tableObject(program, function);

@@ -3,7 +3,6 @@
 #include "Object.h"
 
 #include "Embedded.h"
-#include "Library.h"
 #include "MachineCode.h"
 #include "Wrapper.h"
 #include "llvm/Linker/Linker.h"
@@ -100,15 +99,13 @@ static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Mod
 
 llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::string &prefix) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  std::vector<const HalideFunction *> functions = functionsOf(kernel);
-  auto name = [&](const HalideFunction &function) { return prefix + "_" + function.name(); };
-  llvm::Expected<std::vector<std::string>> bitcodes = compileFunctions(
-      functions, [&](const HalideFunction &function) { return function.bitcode(name(function)); });
-  if (!bitcodes)
-    return bitcodes.takeError();
-  for (auto [function, bitcode] : llvm::zip_equal(functions, *bitcodes)) {
-    std::string argv = name(*function) + "_argv";
-    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(bitcode, implementation->context);
+  // One after the other: Halide counts the names it makes up over all threads, and objects are to be reproducible.
+  for (const HalideFunction *function : functionsOf(kernel)) {
+    std::string name = prefix + "_" + function->name(), argv = name + "_argv";
+    llvm::Expected<std::string> bitcode = function->bitcode(name);
+    if (!bitcode)
+      return bitcode.takeError();
+    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(*bitcode, implementation->context);
     if (!read)
       return read.takeError();
     if (!(*read)->getFunction(argv))

@@ -4,7 +4,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Library.h"
 #include "MachineCode.h"
 #include "Object.h"
 #include "Program.h"
@@ -59,19 +58,17 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
   llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
   if (!lowered)
     return lowered.takeError();
-  std::vector<const HalideFunction *> functions = functionsOf(*lowered);
-  auto text = [&](const HalideFunction &part) {
-    if (stage == "halide" || stage == "loops")
-      return part.print(stage == "halide" ? HalideStage::Halide : HalideStage::Loops);
-    return codeText(part, function + "_" + part.name(), stage == "asm");
-  };
-  llvm::Expected<std::vector<std::string>> parts = compileFunctions(functions, text);
-  if (!parts)
-    return parts.takeError();
-  std::string all;
-  for (auto [part, partText] : llvm::zip_equal(functions, *parts))
-    all += fmt::format("{} step {}\n{}", stage == "llvm" ? ";" : "#", part->name(), partText);
-  return all;
+  std::string text;
+  for (const HalideFunction *part : functionsOf(*lowered)) {
+    llvm::Expected<std::string> partText = stage == "halide" ? part->print(HalideStage::Halide)
+                                           : stage == "loops"
+                                               ? part->print(HalideStage::Loops)
+                                               : codeText(*part, function + "_" + part->name(), stage == "asm");
+    if (!partText)
+      return partText.takeError();
+    text += fmt::format("{} step {}\n{}", stage == "llvm" ? ";" : "#", part->name(), *partText);
+  }
+  return text;
 }
 
 static llvm::Expected<std::string> stageText(std::string_view source, const CompileOptions &options,

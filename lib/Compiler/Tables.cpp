@@ -51,8 +51,7 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
   for (uint64_t word : program.features)
     features.push_back(integer(word));
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
-                 integer(features.size()), array(features),
-                 canUse ? canUse : llvm::ConstantPointerNull::get(pointer)});
+                 integer(features.size()), array(features), canUse ? canUse : llvm::ConstantPointerNull::get(pointer)});
 }
 
 Constant *TableBuilder::variant(const VariantInterface &variant) {

@@ -1,10 +1,28 @@
 //===- Lowering.cpp - A kernel becomes steps ------------------------------===//
 
+#include "ArgumentChecks.h"
 #include "Implementation.h"
 #include "StepLowering.h"
 
 using namespace attn;
 using namespace attn::lowering;
+
+/// Loops are not cut into a middle and its edges: that would copy the code of all they hold. Only where there is
+/// nothing but one Func the code is little, and the edges are what a vector's time goes into.
+static void neverPartitionLoops(const std::vector<Halide::Func> &outputs) {
+  std::vector<Halide::Internal::Function> functions;
+  for (const Halide::Func &output : outputs)
+    functions.push_back(output.function());
+  std::map<std::string, Halide::Internal::Function> all = Halide::Internal::build_environment(functions);
+  if (all.size() == 1)
+    return;
+  for (auto &[name, function] : all) {
+    Halide::Func func(function);
+    func.never_partition_all();
+    for (int update = 0; update < func.num_update_definitions(); ++update)
+      func.update(update).never_partition_all();
+  }
+}
 
 namespace {
 
@@ -28,20 +46,17 @@ public:
   }
 
 private:
-  /// A fused sum that is split for few queries and tiled for many has a variant for each.
+  /// What is computed in another way for few queries or rows has a variant for them.
   void addStore(mlir::OpResult tensor) {
     std::string name = tensorName(kernel, tensor);
     written[tensor] = steps.size();
-    auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner());
-    bool split = sum && plan.sum(sum).split;
-    if (split && plan.sum(sum).tiled) {
+    if (std::optional<Plan::Limit> few = plan.limit(tensor.getOwner())) {
       llvm::SmallVector<mlir::StringAttr> sizes = kernel.getSizeNames();
-      auto queries = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == plan.sum(sum).querySize; });
-      SizeLimit few{static_cast<unsigned>(queries - sizes.begin()), plan.split.queries};
-      addVariant(name + "_split", {few}, [&](StepLowering &step) { step.store(tensor, true); });
-      split = false;
+      auto size = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == few->size; });
+      SizeLimit limit{static_cast<unsigned>(size - sizes.begin()), few->atMost};
+      addVariant(name + "_few", {limit}, [&](StepLowering &step) { step.store(tensor, true); });
     }
-    addVariant(name, {}, [&](StepLowering &step) { step.store(tensor, split); });
+    addVariant(name, {}, [&](StepLowering &step) { step.store(tensor, false); });
     endStep();
   }
 
@@ -49,11 +64,13 @@ private:
                   llvm::function_ref<void(StepLowering &)> define) {
     StepLowering step(kernel, plan, storage);
     define(step);
+    neverPartitionLoops(step.outputs);
     auto implementation = std::make_unique<HalideFunction::Implementation>();
     int &count = names[name];
     implementation->name = count++ ? name + "_" + std::to_string(count) : name;
     implementation->limits = std::move(limits);
     implementation->pipeline = Halide::Pipeline(step.outputs);
+    dropArgumentChecks(implementation->pipeline);
     implementation->inputs = step.inputs;
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);
@@ -93,4 +110,12 @@ private:
 
 llvm::Expected<LoweredKernel> attn::lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine) {
   return guarded([&] { return KernelLowering(kernel, plan, machine).run(); });
+}
+
+std::vector<const HalideFunction *> attn::functionsOf(const LoweredKernel &kernel) {
+  std::vector<const HalideFunction *> functions;
+  for (const LoweredStep &step : kernel.steps)
+    for (const HalideFunction &variant : step.variants)
+      functions.push_back(&variant);
+  return functions;
 }

@@ -28,8 +28,10 @@ private:
   ReduceOp sum;
 };
 
-Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Var> vars)
-    : kernel(kernel), plan(plan), op(op), vars(vars), oneBlock(isShort()) {
+Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op), oneBlock(isShort()) {
+  for (mlir::Attribute index : llvm::reverse(op.getIndices()))
+    vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
   unsigned rank = vars.size();
   column = vars[0];
   row = vars[rank - 1 - plan.row];
@@ -43,11 +45,6 @@ void Matrix::bindIndices(Environment &environment) {
     environment.bind(op.getBody().getArgument(position), vars[vars.size() - 1 - position]);
 }
 
-Expr Matrix::suits() {
-  auto shape = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  return extent(kernel, shape[plan.row]) >= static_cast<int>(plan.rows);
-}
-
 bool Matrix::isShort() {
   Expr result = Halide::Internal::const_true();
   op.walk([&](ReduceOp sum) {
@@ -56,12 +53,12 @@ bool Matrix::isShort() {
   return Halide::Internal::is_const_one(Halide::Internal::simplify(result));
 }
 
-Expr Matrix::define() {
+void Matrix::define() {
   Environment environment;
   bindIndices(environment);
   Expr value = MatrixRegion(*this, environment).expression(yielded(op.getBody()));
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
-  return convert(value, storageType(type.getElementType()));
+  func(vars) = convert(value, storageType(type.getElementType()));
 }
 
 Expr Matrix::addSum(ReduceOp reduce) {

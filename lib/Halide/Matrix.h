@@ -8,8 +8,8 @@
 #ifndef ATTN_LIB_HALIDE_MATRIX_H
 #define ATTN_LIB_HALIDE_MATRIX_H
 
-#include "StepLowering.h"
 #include "Region.h"
+#include "StepLowering.h"
 
 #include <optional>
 
@@ -17,15 +17,13 @@ namespace attn::lowering {
 
 class Matrix {
 public:
-  /// The plan for `op`, a statement with these index variables: the last index first.
-  Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op, std::vector<Halide::Var> vars);
+  /// The plan for `op`, a statement.
+  Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op);
+  /// Where there are enough rows for one register tile.
+  void define();
+  void schedule();
 
-  /// Defines all sums; the value of an element, where `suits` holds.
-  Halide::Expr define();
-  /// Whether there are enough rows for one register tile.
-  Halide::Expr suits();
-  /// Schedules the loops of `func`, which `stage` is a definition of, and of all sums inside them.
-  void schedule(Halide::Func func, Halide::Stage stage);
+  Halide::Func func; ///< The tensor.
 
 private:
   friend class MatrixRegion;
@@ -49,8 +47,8 @@ private:
   StepLowering &kernel;
   const MatrixPlan &plan;
   DefinitionOpInterface op;
-  std::vector<Halide::Var> vars;
-  bool oneBlock; ///< Sums need no total.
+  std::vector<Halide::Var> vars; ///< Of `func`: the last index first.
+  bool oneBlock;                 ///< Sums need no total.
   Halide::Var column, row;
   std::vector<Halide::Var> others;
   std::vector<Sum> sums;

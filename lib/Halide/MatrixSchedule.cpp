@@ -10,22 +10,23 @@ using Halide::VarOrRVar;
 
 namespace attn::lowering {
 
-void Matrix::schedule(Func func, Halide::Stage stage) {
+void Matrix::schedule() {
   int lanes = plan.lanes, rows = plan.rows;
   Var panel("panel$"), inPanel("in_panel$"), vector("vector$"), lane("lane$");
   Var tile("tile$"), inTile("in_tile$"), group("group$"), inGroup("in_group$");
-  stage.split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
+  func.compute_root()
+      .split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
       .split(inPanel, vector, lane, lanes)
       .split(row, tile, inTile, rows, TailStrategy::GuardWithIf)
       .split(tile, group, inGroup, static_cast<int>(plan.tiles), TailStrategy::GuardWithIf);
   std::vector<VarOrRVar> order = {lane, vector, inTile, inGroup, panel, group};
   order.insert(order.end(), others.begin(), others.end());
-  stage.reorder(order).vectorize(lane);
+  func.reorder(order).vectorize(lane);
   // Not fused: what an index of a fused loop can be is a quotient, whose bounds Halide knows only where sizes are
   // positive.
-  stage.parallel(panel).parallel(group).never_partition(panel, group, inGroup, inTile, vector);
+  func.parallel(panel).parallel(group);
   for (const Var &other : others)
-    stage.parallel(other);
+    func.parallel(other);
 
   for (Func &pack : packs)
     pack.compute_at(func, panel).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
@@ -37,8 +38,6 @@ void Matrix::schedule(Func func, Halide::Stage stage) {
     for (int dimension = 0; dimension < loops.dimensions(); ++dimension)
       order.push_back(loops[dimension]);
     tiled(sum.update().reorder(order));
-    for (int dimension = 0; dimension < loops.dimensions(); ++dimension)
-      sum.update().never_partition(loops[dimension]);
   };
   for (Sum &sum : sums) {
     Halide::LoopLevel where(func, inGroup);

@@ -237,13 +237,7 @@ void Nest::definePointwise(DefinitionOpInterface op) {
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
   auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
-  value = convert(value, storageType(type.getElementType()));
-  if (const MatrixPlan *plan = kernel.plan.matrix(op)) {
-    matrices.push_back(Matrix(kernel, *plan, op, vars));
-    Expr sum = matrices.front().define();
-    value = Halide::select(matrices.front().suits(), sum, value);
-  }
-  func(vars) = value;
+  func(vars) = convert(value, storageType(type.getElementType()));
 }
 
 } // namespace attn::lowering

@@ -15,9 +15,8 @@
 #ifndef ATTN_LIB_HALIDE_NEST_H
 #define ATTN_LIB_HALIDE_NEST_H
 
-#include "StepLowering.h"
-#include "Matrix.h"
 #include "Reduction.h"
+#include "StepLowering.h"
 #include "attn/Analysis/Fusion.h"
 
 #include <optional>
@@ -114,7 +113,6 @@ private:
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
   std::vector<Stage> stages;
   std::optional<Halide::Var> rowLoop, laneLoop;
-  std::vector<Matrix> matrices; ///< What computes the Func where it suits: sums of one block, of any number, or both.
 };
 
 /// Lowers a region in the loops of stage `consumer` of a nest.

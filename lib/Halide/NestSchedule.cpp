@@ -86,9 +86,6 @@ void Nest::scheduleStage(Stage &stage) {
 void Nest::schedule() {
   int width = kernel.plan.lanes;
   func.compute_root();
-  if (!matrices.empty()) {
-    matrices.front().schedule(func, func.specialize(matrices.front().suits()));
-  }
   bool vectorise = lanes && !vars.empty();
   std::vector<Var> rows(vars.begin() + (vectorise ? 1 : 0), vars.end());
   if (vectorise) {

@@ -1,9 +1,9 @@
 //===- Region.cpp - Region values as Halide expressions --------------------===//
 
 #include "Region.h"
-#include "StepLowering.h"
 #include "Mathematics.h"
 #include "Random.h"
+#include "StepLowering.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

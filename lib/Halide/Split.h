@@ -22,8 +22,8 @@
 #ifndef ATTN_LIB_HALIDE_SPLIT_H
 #define ATTN_LIB_HALIDE_SPLIT_H
 
-#include "StepLowering.h"
 #include "Reduction.h"
+#include "StepLowering.h"
 
 namespace attn::lowering {
 

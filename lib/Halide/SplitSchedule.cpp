@@ -28,12 +28,9 @@ static std::vector<VarOrRVar> variables(const RDom &domain, int count) {
   return result;
 }
 
-/// Computes a stage for one chunk of one span at a time. Loops are not cut into a middle and its edges: that would
-/// copy the code of all they hold.
+/// Computes a stage for one chunk of one span at a time.
 void Split::computeInChunk(Func &stage, const LoopLevel &level) {
-  stage.compute_at(level).bound_extent(chunk, 1).bound_extent(span, 1).never_partition_all();
-  for (int update = 0; update < stage.num_update_definitions(); ++update)
-    stage.update(update).never_partition_all();
+  stage.compute_at(level).bound_extent(chunk, 1).bound_extent(span, 1);
 }
 
 void Split::scheduleMerged() {
@@ -69,7 +66,7 @@ void Split::scheduleState() {
   outer.push_back(span);
   inner.push_back(chunks.x);
   inner.insert(inner.end(), outer.begin(), outer.end());
-  update.reorder(inner).never_partition_all().vectorize(e, lanes, TailStrategy::RoundUp);
+  update.reorder(inner).vectorize(e, lanes, TailStrategy::RoundUp);
   Var task = outer.front().var;
   for (const VarOrRVar &other : llvm::ArrayRef(outer).drop_front()) {
     Var fused(task.name() + "_" + other.name());
@@ -138,8 +135,6 @@ void Split::schedule() {
       .split(e, e, lane, lanes, TailStrategy::RoundUp)
       .split(e, columns, vector, plan.valueVectors, TailStrategy::GuardWithIf)
       .reorder(order({lane, vector, outputKeys[0], columns}, rows, {outputKeys[1]}))
-      .never_partition(std::vector<VarOrRVar>(rows.begin(), rows.end()))
-      .never_partition(outputKeys[0], outputKeys[1], vector)
       .vectorize(lane)
       .unroll(vector);
 }

@@ -3,6 +3,7 @@
 #include "StepLowering.h"
 
 #include "Mathematics.h"
+#include "Matrix.h"
 #include "Nest.h"
 #include "Split.h"
 #include "Tile.h"
@@ -106,8 +107,8 @@ void StepLowering::addOutput(Func func, HalideArgument argument) {
   outputArguments.push_back(argument);
 }
 
-void StepLowering::addFusedSum(WeightedSumOp sum, bool isSplit) {
-  if (isSplit) {
+void StepLowering::addFusedSum(WeightedSumOp sum, bool few) {
+  if (few || !plan.sum(sum).tiled) {
     Split split(*this, sum);
     split.define();
     split.schedule();
@@ -125,11 +126,17 @@ void StepLowering::addFusedSum(WeightedSumOp sum, bool isSplit) {
   addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
 }
 
-void StepLowering::store(mlir::OpResult tensor, bool split) {
+void StepLowering::store(mlir::OpResult tensor, bool few) {
   mlir::Operation *op = tensor.getOwner();
   auto sum = mlir::dyn_cast<WeightedSumOp>(op);
   if (sum && (plan.sum(sum).tiled || plan.sum(sum).split))
-    return addFusedSum(sum, split);
+    return addFusedSum(sum, few);
+  if (const MatrixPlan *choice = plan.matrix(op); choice && !few) {
+    Matrix matrix(*this, *choice, mlir::cast<DefinitionOpInterface>(op));
+    matrix.define();
+    matrix.schedule();
+    return addOutput(matrix.func, storage.place(tensor));
+  }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
   auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
   std::vector<std::string> indices;

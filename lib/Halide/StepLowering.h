@@ -17,8 +17,8 @@ class StepLowering {
 public:
   StepLowering(KernelOp kernel, const Plan &plan, Storage &storage);
 
-  /// Builds and schedules the pipeline: one of these, once. A fused sum is `split` or tiled.
-  void store(mlir::OpResult tensor, bool split);
+  /// Builds and schedules the pipeline: one of these, once. `few`: for a call that is within Plan::limit.
+  void store(mlir::OpResult tensor, bool few);
   void convertOutput(unsigned index);
 
   /// One element of a tensor. Subscripts are in the tensor's order.
@@ -39,7 +39,7 @@ public:
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
-  void addFusedSum(WeightedSumOp sum, bool split);
+  void addFusedSum(WeightedSumOp sum, bool few);
   void addOutput(Halide::Func func, HalideArgument argument);
 
   Storage &storage;

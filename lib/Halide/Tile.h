@@ -22,8 +22,8 @@
 #ifndef ATTN_LIB_HALIDE_TILE_H
 #define ATTN_LIB_HALIDE_TILE_H
 
-#include "StepLowering.h"
 #include "Reduction.h"
+#include "StepLowering.h"
 #include "attn/Analysis/Fusion.h"
 
 namespace attn::lowering {

@@ -19,23 +19,17 @@ static std::vector<RVar> variables(const RDom &domain) {
   return result;
 }
 
-/// Loops are not cut into a middle and its edges: that would copy the code of all they hold.
-static void neverPartition(Func func) {
-  func.never_partition_all();
-  for (int update = 0; update < func.num_update_definitions(); ++update)
-    func.update(update).never_partition_all();
-}
-
 /// Computes `stage` for one tile of queries in each task of the sum.
 void Tile::computeInTask(Func stage) {
   stage.compute_at(func, tasks).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(tile, 1);
-  neverPartition(stage);
 }
 
 /// Computes `stage` for one chunk of the keys of a tile.
 void Tile::computeInChunk(Func stage) {
-  stage.compute_at(state, chunks.x).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(chunk, 1).bound_extent(tile, 1);
-  neverPartition(stage);
+  stage.compute_at(state, chunks.x)
+      .bound_extent(q, static_cast<int>(plan.queries))
+      .bound_extent(chunk, 1)
+      .bound_extent(tile, 1);
 }
 
 void Tile::schedule() {

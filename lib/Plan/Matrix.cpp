@@ -69,7 +69,8 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
     return std::nullopt;
   unsigned rank = body.getNumArguments(), rows = machine.vectorRegisters >= 32 ? 7 : 6;
   llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  auto isEnough = [&](SizeAttr size) { return !size.isConstant() || size.getValue() >= rows; };
+  // Where a call may have fewer rows than a tile, a size must say so.
+  auto isEnough = [&](SizeAttr size) { return size.isName() || (size.isConstant() && size.getValue() >= rows); };
   for (unsigned row = rank - 1; row-- > 0;)
     if (isEnough(shape[row]) && llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row); })) {
       MatrixPlan plan;
@@ -77,6 +78,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
       plan.name = op.getName().str();
       plan.rowName = indexName(body.getArgument(row)).str();
       plan.columnName = indexName(body.getArguments().back()).str();
+      plan.rowSize = shape[row].isName() ? shape[row].getName().str() : "";
       plan.row = row;
       plan.lanes = lanes;
       plan.rows = rows;

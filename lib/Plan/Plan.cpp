@@ -29,8 +29,8 @@ static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, ml
   ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
 }
 
-/// Few queries are split over keys, where a size says that a call has few; all are where the value depends on the query.
-/// Tiles are what counts chunks.
+/// Few queries are split over keys, where a size says that a call has few; all are where the value depends on the
+/// query. Tiles are what counts chunks.
 static SumPlan chooseForSum(WeightedSumOp sum, const SplitPlan &split, bool countChunks) {
   SumPlan plan;
   plan.statement = sum;
@@ -94,6 +94,14 @@ const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
   return found == matrices.end() ? nullptr : &*found;
 }
 
+std::optional<Plan::Limit> Plan::limit(mlir::Operation *statement) const {
+  if (const MatrixPlan *plan = matrix(statement); plan && !plan->rowSize.empty())
+    return Limit{plan->rowSize, plan->rows - 1};
+  if (llvm::isa<WeightedSumOp>(statement) && sum(statement).tiled && sum(statement).split)
+    return Limit{sum(statement).querySize, split.queries};
+  return std::nullopt;
+}
+
 std::vector<std::string> Plan::countedSums() const {
   std::vector<std::string> names;
   for (const SumPlan &sum : sums)
@@ -117,11 +125,15 @@ void Plan::print(llvm::raw_ostream &os) const {
     else
       os << (sum.tiled ? "tiled" : sum.split ? "split" : "by rows") << '\n';
   }
-  for (const MatrixPlan &matrix : matrices)
-    os << "matrix " << matrix.name << ": register tiles of " << matrix.rows << ' ' << matrix.rowName << " x "
-       << matrix.vectors * matrix.lanes << ' ' << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes
-       << ' ' << matrix.columnName << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName
-       << ", sums in chains of " << matrix.chain << " and blocks of " << matrix.block << " terms\n";
+  for (const MatrixPlan &matrix : matrices) {
+    os << "matrix " << matrix.name << ": ";
+    if (!matrix.rowSize.empty())
+      os << "for at least " << matrix.rows << ' ' << matrix.rowName << ": ";
+    os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x " << matrix.vectors * matrix.lanes << ' '
+       << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes << ' ' << matrix.columnName
+       << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
+       << matrix.chain << " and blocks of " << matrix.block << " terms\n";
+  }
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible << "; without a mask " << range.certain << '\n';
 }

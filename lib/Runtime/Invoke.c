@@ -67,6 +67,22 @@ static int is_direct(const DLTensor *tensor) {
   return 1;
 }
 
+/* Kernels count elements in 32 bits: all of a tensor's, and those that a dimension spans. */
+static int check_count(const attn_tensor *expected, const DLTensor *tensor) {
+  int64_t elements = 1;
+  for (int64_t i = 0; i < tensor->ndim; ++i) {
+    int64_t stride = attn_stride(tensor, i), span = 0;
+    if (__builtin_mul_overflow(tensor->shape[i], stride < 0 ? -stride : stride, &span) || span > INT32_MAX)
+      return attn_fail(
+          ATTN_ERROR_SIZE, "%s: dimension %lld is %lld with stride %lld, but may span at most %lld elements",
+          expected->name, (long long)i, (long long)tensor->shape[i], (long long)stride, (long long)INT32_MAX);
+    elements *= tensor->shape[i]; /* both below 2^31 */
+    if (elements > INT32_MAX)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: has more than %lld elements", expected->name, (long long)INT32_MAX);
+  }
+  return 0;
+}
+
 /* Memory for a row-major copy of the tensor in *temporary. An empty tensor gets one row of zeros: its data does not
  * matter, but must not be NULL. */
 static int allocate(const attn_tensor *expected, const DLTensor *tensor, int empty, char **temporary) {
@@ -97,8 +113,11 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
   int empty = attn_is_empty(tensor);
   int direct = !empty && is_direct(tensor);
   char **temporary = &call->temporaries[index];
+  int error = direct ? check_count(expected, tensor) : 0;
+  if (error)
+    return error;
   if (!direct) {
-    int error = allocate(expected, tensor, empty, temporary);
+    error = allocate(expected, tensor, empty, temporary);
     if (error)
       return error;
     if (!empty && index < signature->input_count)

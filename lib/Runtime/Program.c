@@ -1,7 +1,7 @@
 /*===- Program.c - Running a kernel step by step --------------------------===*
  *
- * Each step is one Halide function. What is left to do between them is to make room for the tensors that one step writes
- * and later ones read, and to choose among the variants of a step.
+ * Each step is one Halide function. What is left to do between them is to make room for the tensors that one step
+ * writes and later ones read, and to choose among the variants of a step.
  *
  *===----------------------------------------------------------------------===*/
 
@@ -117,9 +117,8 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
              void *const *arguments, int64_t argument_count, const int64_t *sizes) {
   run call = {usable(programs, program_count), argument_count, 0, 0, 0, 0};
   if (!call.program)
-    return attn_fail(ATTN_ERROR_KERNEL,
-                     "%s: this processor lacks instructions that the kernel was compiled for: %s", signature->name,
-                     signature->targets);
+    return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
+                     signature->name, signature->targets);
   size_t intermediates = (size_t)call.program->intermediate_count, dimensions = 0;
   for (size_t i = 0; i < intermediates; ++i)
     dimensions += (size_t)call.program->intermediates[i].tensor.rank;

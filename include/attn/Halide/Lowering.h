@@ -94,6 +94,9 @@ struct LoweredKernel {
   std::vector<uint64_t> features;
 };
 
+/// The functions of a kernel, in order.
+std::vector<const HalideFunction *> functionsOf(const LoweredKernel &kernel);
+
 /// Builds the pipelines of a simplified kernel and schedules them by `plan`.
 /// What cannot be lowered yet is an error that names it.
 llvm::Expected<LoweredKernel> lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine);

@@ -66,6 +66,7 @@ struct MatrixPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the statement.
   std::string rowName, columnName;      ///< Indices of the rows and columns.
+  std::string rowSize;                  ///< The name of the rows' size. Empty: it is constant, and at least `rows`.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   unsigned lanes = 4;                   ///< Columns in a vector.
   unsigned rows = 6;                    ///< Rows of a register tile.
@@ -95,6 +96,14 @@ struct Plan {
   const SumPlan &sum(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
+  /// A statement may be computed in one way where a size is at most some number, and in another where it is not.
+  struct Limit {
+    std::string size;
+    int64_t atMost;
+  };
+  /// That of `statement`: for few queries its sum is split and otherwise tiled, or it is a matrix with few rows, for
+  /// which the matrix plan is not. Nothing where it is always computed in the same way.
+  std::optional<Limit> limit(mlir::Operation *statement) const;
   /// The names of the sums that count their chunks, in order.
   std::vector<std::string> countedSums() const;
 

@@ -118,7 +118,7 @@ typedef struct {
   const int64_t *size_order;  /* which of `sizes` the kernel's n-th size argument is */
   int64_t check_count;
   const attn_check *checks;
-  int64_t program_count; /* 0 where a call is only to be checked */
+  int64_t program_count;        /* 0 where a call is only to be checked */
   const attn_program *programs; /* the first that the processor can run is run */
   const char *targets;          /* what they were compiled for */
 } attn_signature;
@@ -135,8 +135,8 @@ typedef struct {
 typedef struct {
   int64_t count;
   const attn_bound *bounds;
-  /* The checking kernel. It has the kernel's inputs and sizes, and for each of `bounds` two outputs of rank 0 and 64-bit
-   * integers: they get the subscript's least and greatest value. */
+  /* The checking kernel. It has the kernel's inputs and sizes, and for each of `bounds` two outputs of rank 0 and
+   * 64-bit integers: they get the subscript's least and greatest value. */
   int64_t program_count;
   const attn_program *programs;
 } attn_bounds;
