@@ -2,7 +2,7 @@
  *
  *   check → solve sizes → make buffers (pack what has no unit stride) → check subscripts → run → unpack
  *
- * The kernel wants a unit stride in the last dimension, and 32-bit strides in the others. An input that
+ * The kernel wants a unit stride in the last dimension, and dimensions that span less than 2^31 elements. An input that
  * lacks them is copied into row-major order first; an output is computed in row-major order and copied out.
  *
  *===----------------------------------------------------------------------===*/
@@ -55,32 +55,16 @@ static int all_outputs_empty(const attn_signature *signature, const DLTensor *co
   return 1;
 }
 
-/* Whether the kernel can use the tensor as it lies. */
+/* Whether the kernel, which counts elements in 32 bits, can use the tensor as it lies. */
 static int is_direct(const DLTensor *tensor) {
   for (int64_t i = 0; i < tensor->ndim; ++i) {
-    int64_t stride = attn_stride(tensor, i);
+    int64_t stride = attn_stride(tensor, i), span = 0;
     if (i == tensor->ndim - 1 && tensor->shape[i] > 1 && stride != 1)
       return 0;
-    if (stride > INT32_MAX || stride < -INT32_MAX)
+    if (__builtin_mul_overflow(tensor->shape[i], stride, &span) || span > INT32_MAX || span < -INT32_MAX)
       return 0;
   }
   return 1;
-}
-
-/* Kernels count elements in 32 bits: all of a tensor's, and those that a dimension spans. */
-static int check_count(const attn_tensor *expected, const DLTensor *tensor) {
-  int64_t elements = 1;
-  for (int64_t i = 0; i < tensor->ndim; ++i) {
-    int64_t stride = attn_stride(tensor, i), span = 0;
-    if (__builtin_mul_overflow(tensor->shape[i], stride < 0 ? -stride : stride, &span) || span > INT32_MAX)
-      return attn_fail(
-          ATTN_ERROR_SIZE, "%s: dimension %lld is %lld with stride %lld, but may span at most %lld elements",
-          expected->name, (long long)i, (long long)tensor->shape[i], (long long)stride, (long long)INT32_MAX);
-    elements *= tensor->shape[i]; /* both below 2^31 */
-    if (elements > INT32_MAX)
-      return attn_fail(ATTN_ERROR_SIZE, "%s: has more than %lld elements", expected->name, (long long)INT32_MAX);
-  }
-  return 0;
 }
 
 /* Memory for a row-major copy of the tensor in *temporary. An empty tensor gets one row of zeros: its data does not
@@ -92,11 +76,9 @@ static int allocate(const attn_tensor *expected, const DLTensor *tensor, int emp
     elements = elements ? elements : 1;
   } else {
     for (int64_t i = 0; i < tensor->ndim; ++i)
-      elements *= tensor->shape[i];
+      elements = elements > INT32_MAX ? elements : elements * tensor->shape[i];
     if (elements > INT32_MAX)
-      return attn_fail(ATTN_ERROR_SIZE,
-                       "%s: has %lld elements, but only a tensor of at most %lld can have a last stride other than 1",
-                       expected->name, (long long)elements, (long long)INT32_MAX);
+      return attn_fail(ATTN_ERROR_SIZE, "%s: has more than %lld elements", expected->name, (long long)INT32_MAX);
   }
   *temporary = calloc((size_t)elements, (size_t)attn_element_bytes(expected));
   if (!*temporary)
@@ -113,11 +95,8 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
   int empty = attn_is_empty(tensor);
   int direct = !empty && is_direct(tensor);
   char **temporary = &call->temporaries[index];
-  int error = direct ? check_count(expected, tensor) : 0;
-  if (error)
-    return error;
   if (!direct) {
-    error = allocate(expected, tensor, empty, temporary);
+    int error = allocate(expected, tensor, empty, temporary);
     if (error)
       return error;
     if (!empty && index < signature->input_count)

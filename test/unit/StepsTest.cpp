@@ -1,0 +1,141 @@
+//===- StepsTest.cpp - Kernels of several steps ---------------------------===//
+//
+// The functions here take the place of Halide's; each says what it was given.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RuntimeTest.h"
+
+#include "lib/Runtime/HalideBuffer.h"
+
+using namespace attn;
+
+static const char *const kernelText = R"(
+attn.kernel @steps(%x: !attn.tensor<[M, N], f32>) {
+  %y = attn.tensor "y"(%m: M, %n: N) : f32 {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %y : !attn.tensor<[M, N], f32> as f32
+})";
+
+namespace {
+
+/// What the functions were called with, in order.
+std::vector<std::string> calls;
+
+std::string describe(const void *argument) {
+  auto *buffer = static_cast<const attn_halide_buffer *>(argument);
+  std::string text = "[";
+  for (int i = buffer->dimensions; i-- > 0;)
+    text += std::to_string(buffer->dimension[i].extent) + "*" + std::to_string(buffer->dimension[i].stride) +
+            (i ? ", " : "]");
+  return text;
+}
+
+int few(void **arguments) {
+  calls.push_back("few " + describe(arguments[0]));
+  return 0;
+}
+
+int many(void **arguments) {
+  calls.push_back("many " + describe(arguments[0]));
+  auto *buffer = static_cast<attn_halide_buffer *>(arguments[0]);
+  *reinterpret_cast<int64_t *>(buffer->host) = 42;
+  return 0;
+}
+
+int last(void **arguments) {
+  auto *intermediate = static_cast<attn_halide_buffer *>(arguments[1]);
+  calls.push_back("last " + describe(arguments[0]) + " " +
+                  std::to_string(*reinterpret_cast<int64_t *>(intermediate->host)));
+  return 0;
+}
+
+int fails(void **) { return ATTN_HALIDE_OUT_OF_MEMORY; }
+
+/// Two steps with an i64 tensor [M, 1000000000 * N − 999999996] between them; the first has a variant for M <= 3.
+class Steps : public testing::Test {
+protected:
+  void SetUp() override {
+    ASSERT_NE(signature, nullptr);
+    calls.clear();
+  }
+
+  int run(int64_t rows, int64_t columns) {
+    TestTensor x("f32", {rows, columns}), y("f32", {rows, columns});
+    attn_signature table = signature->get();
+    table.program_count = programs;
+    table.programs = &program;
+    table.targets = "a machine";
+    const DLTensor *tensors[] = {&x.tensor, &y.tensor};
+    return attn_invoke(&table, tensors);
+  }
+
+  std::unique_ptr<NativeSignature> signature = signatureOf(kernelText, nullptr);
+  // Arguments are numbered: 0 x, 1 M, 2 N, 3 y, 4 the intermediate.
+  const attn_instruction rows[1] = {{ATTN_PUSH_SIZE, 0}};
+  const attn_instruction columns[5] = {{ATTN_PUSH_SIZE, 1},
+                                       {ATTN_PUSH_CONSTANT, 1000000000},
+                                       {ATTN_MUL, 0},
+                                       {ATTN_PUSH_CONSTANT, 999999996},
+                                       {ATTN_SUB, 0}};
+  const attn_expression shape[2] = {{"M", 1, rows}, {"1000000000 * N - 999999996", 5, columns}};
+  const attn_intermediate intermediate = {{"middle", kDLInt, 64, 2, shape, 0, 0}, 0, 1};
+  const attn_limit limit = {0, 3};
+  const int64_t firstArguments[1] = {4}, lastArguments[2] = {3, 4};
+  attn_variant first[2] = {{1, &limit, 1, firstArguments, few}, {0, nullptr, 1, firstArguments, many}};
+  attn_variant second = {0, nullptr, 2, lastArguments, last};
+  const attn_step steps[2] = {{2, first}, {1, &second}};
+  attn_program program = {1, &intermediate, 2, steps, 0, nullptr, nullptr};
+  int programs = 1;
+};
+
+} // namespace
+
+TEST_F(Steps, RunInOrderWithWhatLiesBetweenThem) {
+  EXPECT_EQ(run(5, 1), ATTN_OK) << attn_last_error();
+  EXPECT_EQ(calls, (std::vector<std::string>{"many [5*4, 4*1]", "last [5*1, 1*1] 42"}));
+}
+
+TEST_F(Steps, TakeTheVariantForTheSizes) {
+  EXPECT_EQ(run(3, 1), ATTN_OK);
+  EXPECT_EQ(run(4, 1), ATTN_OK);
+  ASSERT_EQ(calls.size(), 4u);
+  EXPECT_EQ(calls[0], "few [3*4, 4*1]");
+  EXPECT_EQ(calls[2], "many [4*4, 4*1]");
+}
+
+TEST_F(Steps, SayWhatIsTooLarge) {
+  EXPECT_EQ(run(4, 2), ATTN_ERROR_SIZE);
+  EXPECT_STREQ(attn_last_error(), "steps: middle would have more than 2147483647 elements");
+  EXPECT_EQ(run(4, 3), ATTN_ERROR_SIZE);
+  EXPECT_STREQ(attn_last_error(),
+               "steps: dimension 1 (1000000000 * N - 999999996) of middle would be negative or too large");
+  EXPECT_TRUE(calls.empty());
+}
+
+TEST_F(Steps, EndWithTheFirstThatFails) {
+  first[1].function = fails;
+  EXPECT_EQ(run(4, 1), ATTN_ERROR_MEMORY);
+  EXPECT_STREQ(attn_last_error(), "steps: out of memory");
+  EXPECT_TRUE(calls.empty());
+}
+
+TEST_F(Steps, NeedAProcessorThatHasTheirInstructions) {
+  program.can_use = [](int, const uint64_t *) { return 0; };
+  EXPECT_EQ(run(4, 1), ATTN_ERROR_KERNEL);
+  EXPECT_STREQ(attn_last_error(),
+               "steps: this processor lacks instructions that the kernel was compiled for: a machine");
+  EXPECT_TRUE(calls.empty());
+}
+
+/// An empty intermediate looks as if each empty dimension had one element, and all rows lie in one place.
+TEST_F(Steps, EmptyIntermediatesHaveOneRow) {
+  const attn_instruction nothing[] = {{ATTN_PUSH_CONSTANT, 0}}, large[] = {{ATTN_PUSH_CONSTANT, 1 << 30}};
+  const attn_expression emptyShape[] = {{"M", 1, large}, {"0", 1, nothing}};
+  const attn_intermediate empty = {{"middle", kDLInt, 64, 2, emptyShape, 0, 0}, 0, 1};
+  program.intermediates = &empty;
+  EXPECT_EQ(run(4, 1), ATTN_OK) << attn_last_error();
+  EXPECT_EQ(calls[0], "many [1073741824*0, 1*1]");
+}
