@@ -17,35 +17,51 @@ typedef struct {
   attn_halide_dimension *dimensions; /* of all of them */
 } run;
 
-/* Makes room for an intermediate. Where it is empty it looks as arguments do: each empty dimension as if it had one
- * element, and all rows in the same place. */
-static int allocate(const attn_signature *signature, const attn_tensor *tensor, const int64_t *sizes,
-                    attn_halide_buffer *buffer) {
-  int64_t elements = 1, row = 1;
+/* The shape of an intermediate, without memory. Where it is empty it looks as arguments do: each empty dimension as if
+ * it had one element, and all rows in the same place. */
+static int describe(const attn_signature *signature, const attn_tensor *tensor, const int64_t *sizes,
+                    attn_halide_dimension *dimensions) {
+  int64_t elements = 1;
   int empty = 0;
   for (int64_t i = tensor->rank - 1; i >= 0; --i) {
     int64_t extent = 0;
     if (attn_evaluate(&tensor->shape[i], sizes, 0, &extent) || extent < 0 || extent > ATTN_MAX_EXTENT)
       return attn_fail(ATTN_ERROR_SIZE, "%s: dimension %lld (%s) of %s would be negative or too large", signature->name,
                        (long long)i, tensor->shape[i].text, tensor->name);
-    buffer->dimension[tensor->rank - 1 - i] =
-        (attn_halide_dimension){0, (int32_t)(extent ? extent : 1), (int32_t)elements, 0};
+    dimensions[tensor->rank - 1 - i] = (attn_halide_dimension){0, (int32_t)(extent ? extent : 1), (int32_t)elements, 0};
     empty |= extent == 0;
-    if (i == tensor->rank - 1 && extent)
-      row = extent;
     elements = elements > INT32_MAX ? elements : elements * extent;
   }
-  for (int64_t i = 1; empty && i < tensor->rank; ++i)
-    buffer->dimension[i].stride = 0;
-  elements = empty ? row : elements;
-  if (elements > INT32_MAX)
+  if (!empty && elements > INT32_MAX)
     return attn_fail(ATTN_ERROR_SIZE, "%s: %s would have more than %lld elements", signature->name, tensor->name,
                      (long long)INT32_MAX);
-  buffer->host = halide_malloc(0, (size_t)(elements * attn_element_bytes(tensor)));
-  if (!buffer->host)
-    return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for the %lld elements of %s", signature->name,
-                     (long long)elements, tensor->name);
+  for (int64_t i = 1; empty && i < tensor->rank; ++i)
+    dimensions[i].stride = 0;
   return 0;
+}
+
+static int describe_intermediates(const attn_signature *signature, const run *call, const int64_t *sizes) {
+  attn_halide_dimension *dimensions = call->dimensions;
+  int error = 0;
+  for (int64_t i = 0; !error && i < call->program->intermediate_count; ++i) {
+    const attn_tensor *tensor = &call->program->intermediates[i].tensor;
+    call->buffers[i] = attn_halide_buffer_of(tensor, 0, dimensions);
+    call->arguments[call->argument_count + i] = &call->buffers[i];
+    error = describe(signature, tensor, sizes, dimensions);
+    dimensions += tensor->rank;
+  }
+  return error;
+}
+
+static int allocate(const attn_signature *signature, const attn_tensor *tensor, attn_halide_buffer *buffer) {
+  int64_t last = 0; /* the position of the last element */
+  for (int32_t i = 0; i < buffer->dimensions; ++i)
+    last += (int64_t)(buffer->dimension[i].extent - 1) * buffer->dimension[i].stride;
+  buffer->host = halide_malloc(0, (size_t)((last + 1) * attn_element_bytes(tensor)));
+  if (buffer->host)
+    return 0;
+  return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for the %lld elements of %s", signature->name, (long long)last + 1,
+                   tensor->name);
 }
 
 static const attn_variant *choose(const attn_step *step, void *const *size_arguments) {
@@ -76,13 +92,13 @@ static int run_step(const attn_signature *signature, const run *call, const attn
   return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
 }
 
-static int run_steps(const attn_signature *signature, const run *call, const int64_t *sizes) {
+static int run_steps(const attn_signature *signature, const run *call) {
   const attn_program *program = call->program;
   int error = 0;
   for (int64_t step = 0; !error && step < program->step_count; ++step) {
     for (int64_t i = 0; !error && i < program->intermediate_count; ++i)
       if (program->intermediates[i].written == step)
-        error = allocate(signature, &program->intermediates[i].tensor, sizes, &call->buffers[i]);
+        error = allocate(signature, &program->intermediates[i].tensor, &call->buffers[i]);
     if (!error)
       error = run_step(signature, call, &program->steps[step]);
     for (int64_t i = 0; i < program->intermediate_count; ++i)
@@ -94,16 +110,6 @@ static int run_steps(const attn_signature *signature, const run *call, const int
   for (int64_t i = 0; i < program->intermediate_count; ++i)
     halide_free(0, call->buffers[i].host);
   return error;
-}
-
-static void describe_intermediates(const run *call) {
-  attn_halide_dimension *dimensions = call->dimensions;
-  for (int64_t i = 0; i < call->program->intermediate_count; ++i) {
-    const attn_tensor *tensor = &call->program->intermediates[i].tensor;
-    call->buffers[i] = attn_halide_buffer_of(tensor, 0, dimensions);
-    call->arguments[call->argument_count + i] = &call->buffers[i];
-    dimensions += tensor->rank;
-  }
 }
 
 static const attn_program *usable(const attn_program *programs, int64_t count) {
@@ -139,8 +145,9 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   call.selected = call.arguments + pointers;
   call.dimensions = (attn_halide_dimension *)(call.selected + pointers);
   memcpy(call.arguments, arguments, (size_t)argument_count * sizeof *arguments);
-  describe_intermediates(&call);
-  int error = run_steps(signature, &call, sizes);
+  int error = describe_intermediates(signature, &call, sizes);
+  if (!error)
+    error = run_steps(signature, &call);
   if (block != stack.bytes)
     free(block);
   return error;

@@ -133,9 +133,9 @@ TEST_F(Steps, NeedAProcessorThatHasTheirInstructions) {
 /// An empty intermediate looks as if each empty dimension had one element, and all rows lie in one place.
 TEST_F(Steps, EmptyIntermediatesHaveOneRow) {
   const attn_instruction nothing[] = {{ATTN_PUSH_CONSTANT, 0}}, large[] = {{ATTN_PUSH_CONSTANT, 1 << 30}};
-  const attn_expression emptyShape[] = {{"M", 1, large}, {"0", 1, nothing}};
-  const attn_intermediate empty = {{"middle", kDLInt, 64, 2, emptyShape, 0, 0}, 0, 1};
+  const attn_expression emptyShape[] = {{"0", 1, nothing}, {"L", 1, large}, {"M", 1, rows}};
+  const attn_intermediate empty = {{"middle", kDLInt, 64, 3, emptyShape, 0, 0}, 0, 1};
   program.intermediates = &empty;
   EXPECT_EQ(run(4, 1), ATTN_OK) << attn_last_error();
-  EXPECT_EQ(calls[0], "many [1073741824*0, 1*1]");
+  EXPECT_EQ(calls[0], "many [1*0, 1073741824*0, 4*1]");
 }
