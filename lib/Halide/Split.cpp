@@ -141,19 +141,22 @@ void Split::defineWeights() {
 void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0);
-  outputKeys = tiles(plan.keyTile, Expr(plan.keyTile));
-  Expr key = outputKeys[1] * plan.keyTile + outputKeys[0];
   output = Func(kernel.uniqueName(name + "_output"));
-  Environment environment = bind(op.getBody(), keyBinding(key));
-  // The last vector of values is read in part: its condition is on the loop, so that the others are read as they lie.
-  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
-  outputKeys.where(Halide::likely(e < columns));
-  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr =
-      Halide::unsafe_promise_clamped(e, 0, Halide::max(columns, 1) - 1);
-  PlainRegion lowering(kernel, environment);
-  Expr value = lowering.expression(yielded(op.getBody(), 1));
   output(stageVars({e})) = zero;
-  output(at({e})) += weights(at({key})) * value;
+  auto addColumns = [&](Expr column, Expr key) {
+    Environment environment = bind(op.getBody(), keyBinding(key));
+    environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+    PlainRegion lowering(kernel, environment);
+    output(at({column})) += weights(at({key})) * lowering.expression(yielded(op.getBody(), 1));
+  };
+  // Register tiles, and what is left of the columns: no condition stands between a tile's accumulators.
+  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
+  Expr tileCount = columns / (lanes * plan.valueVectors), whole = tileCount * (lanes * plan.valueVectors);
+  tileKeys = tiles(plan.keyTile, {Expr(lanes), Expr(plan.valueVectors), Expr(plan.keyTile), tileCount});
+  addColumns((tileKeys[3] * plan.valueVectors + tileKeys[1]) * lanes + tileKeys[0],
+             tileKeys[4] * plan.keyTile + tileKeys[2]);
+  restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
+  addColumns(whole + restKeys[0], restKeys[2] * plan.keyTile + restKeys[1]);
 
   chunks = RDom(0, mostChunks);
   chunks.where(chunks.x < chunksOfSpan);

@@ -97,6 +97,12 @@ void Split::scheduleProduct(Product &product) {
   product.func.update(1).reorder(order(variables(product.rest, terms), rows, {product.rest[terms]}));
   LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[0]) : LoopLevel(product.func, rows.front());
   computeInChunk(product.partial, row);
+  int width = lanes;
+  for (Func &half : product.halves) {
+    width /= 2;
+    computeInChunk(half, row);
+    half.bound_extent(lane, width).bound_extent(k, 1).vectorize(lane);
+  }
   std::vector<VarOrRVar> loops = variables(product.vectors, terms);
   loops.insert(loops.begin(), {lane, k});
   product.partial.bound_extent(k, 1).vectorize(lane).update().reorder(order(loops, rows)).vectorize(lane);
@@ -128,15 +134,18 @@ void Split::schedule() {
   }
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
-  Var columns("columns$"), vector("vector$");
   output.compute_at(inChunk).bound_extent(chunk, 1).bound_extent(span, 1);
   output.align_bounds(e, lanes).vectorize(e, lanes);
-  output.update()
-      .split(e, e, lane, lanes, TailStrategy::RoundUp)
-      .split(e, columns, vector, plan.valueVectors, TailStrategy::GuardWithIf)
-      .reorder(order({lane, vector, outputKeys[0], columns}, rows, {outputKeys[1]}))
-      .vectorize(lane)
-      .unroll(vector);
+  // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
+  output.update(0)
+      .reorder(order(variables(tileKeys, 4), rows, {tileKeys[4]}))
+      .allow_race_conditions()
+      .vectorize(tileKeys[0])
+      .unroll(tileKeys[1]);
+  output.update(1)
+      .reorder(order(variables(restKeys, 2), rows, {restKeys[2]}))
+      .allow_race_conditions()
+      .vectorize(restKeys[0], lanes, TailStrategy::GuardWithIf);
 }
 
 } // namespace attn::lowering

@@ -83,11 +83,15 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   // Key by key, so that memory is read in order.
   product.keys = tiles(1);
   Expr key = product.keys[0];
-  std::vector<Expr> values;
-  for (int index = 0; index < lanes; ++index)
-    values.push_back(product.partial(at({index, key})));
+  Func joined = product.partial;
+  for (int width = lanes / 2; width > 0; width /= 2) {
+    Func half(kernel.uniqueName(name + "_half"));
+    half(stageVars({lane, k})) = combine(kind, joined(at({lane, k})), joined(at({lane + width, k})));
+    product.halves.push_back(half);
+    joined = half;
+  }
   product.func(stageVars({k})) = Halide::undef(value.type());
-  product.func(at({key})) = combineTree(kind, values);
+  product.func(at({key})) = joined(at({0, key}));
 
   unsigned count = sizes.size();
   product.rest = tiles(1, restSizes);
