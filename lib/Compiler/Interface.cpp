@@ -144,8 +144,8 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
     for (const HalideFunction &variant : step.variants) {
       VariantInterface &described = variants.emplace_back();
       described.function = function + "_" + variant.name();
-      for (const SizeLimit &limit : variant.limits())
-        described.limits.push_back({limit.size, limit.atMost});
+      if (const std::optional<SizeLimit> &limit = variant.limit())
+        described.limit = {limit->size, limit->atMost};
       for (const HalideArgument &argument : variant.arguments())
         described.arguments.push_back(first[argument.kind] + argument.index);
     }

@@ -74,7 +74,7 @@ struct IntermediateInterface {
 
 /// See attn_variant.
 struct VariantInterface {
-  std::vector<attn_limit> limits;
+  std::optional<attn_limit> limit;
   std::vector<int64_t> arguments;
   std::string function; ///< Of Halide; it is called by FUNCTION_argv.
 };

@@ -50,6 +50,15 @@ static llvm::Expected<std::string> codeText(const HalideFunction &function, cons
   return text;
 }
 
+static llvm::Expected<std::string> functionText(const HalideFunction &part, const std::string &function,
+                                                llvm::StringRef stage) {
+  if (stage == "halide")
+    return part.print(HalideStage::Halide);
+  if (stage == "loops")
+    return part.print(HalideStage::Loops);
+  return codeText(part, function + "_" + part.name(), stage == "asm");
+}
+
 /// The text of a stage that comes after the dialect, for one kernel.
 static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const std::string &function,
                                               const Machine &machine, llvm::StringRef stage) {
@@ -60,10 +69,7 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
     return lowered.takeError();
   std::string text;
   for (const HalideFunction *part : functionsOf(*lowered)) {
-    llvm::Expected<std::string> partText = stage == "halide" ? part->print(HalideStage::Halide)
-                                           : stage == "loops"
-                                               ? part->print(HalideStage::Loops)
-                                               : codeText(*part, function + "_" + part->name(), stage == "asm");
+    llvm::Expected<std::string> partText = functionText(*part, function, stage);
     if (!partText)
       return partText.takeError();
     text += fmt::format("{} step {}\n{}", stage == "llvm" ? ";" : "#", part->name(), *partText);

@@ -55,14 +55,15 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
 }
 
 Constant *TableBuilder::variant(const VariantInterface &variant) {
-  std::vector<Constant *> limits, arguments;
-  for (const attn_limit &limit : variant.limits)
-    limits.push_back(record({integer(limit.size), integer(limit.at_most)}));
+  std::vector<Constant *> arguments;
+  Constant *limit = llvm::ConstantPointerNull::get(pointer);
+  if (variant.limit)
+    limit = global(record({integer(variant.limit->size), integer(variant.limit->at_most)}));
   for (int64_t argument : variant.arguments)
     arguments.push_back(integer(argument));
   auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, false);
   auto *function = llvm::cast<Constant>(module.getOrInsertFunction(variant.function + "_argv", type).getCallee());
-  return record({integer(limits.size()), array(limits), integer(arguments.size()), array(arguments), function});
+  return record({limit, integer(arguments.size()), array(arguments), function});
 }
 
 Constant *TableBuilder::describe(const TensorInterface &tensor) {

@@ -7,9 +7,9 @@
 
 namespace attn::lowering {
 
-/// Removes from a lowered pipeline the checks of its buffers' types, ranks, pointers, minima, strides and sizes: half
-/// of its code, for what our runtime makes so (lib/Runtime/Invoke.c, Program.c). Those stay that say whether what is
-/// read lies in the buffers.
+/// Removes from a lowered pipeline the checks of its buffers' types, ranks, pointers, minima, strides and sizes: two
+/// fifths of its code, for what our runtime makes so (lib/Runtime/Invoke.c, Program.c). Those stay that say whether
+/// what is read lies in the buffers.
 void dropArgumentChecks(Halide::Pipeline &pipeline);
 
 } // namespace attn::lowering

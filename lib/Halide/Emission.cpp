@@ -39,7 +39,7 @@ HalideFunction &HalideFunction::operator=(HalideFunction &&) = default;
 HalideFunction::~HalideFunction() = default;
 
 const std::string &HalideFunction::name() const { return implementation->name; }
-const std::vector<SizeLimit> &HalideFunction::limits() const { return implementation->limits; }
+const std::optional<SizeLimit> &HalideFunction::limit() const { return implementation->limit; }
 const std::vector<HalideArgument> &HalideFunction::arguments() const { return implementation->arguments; }
 
 /// The text that `write` puts into the file whose name it is given.

@@ -8,7 +8,7 @@
 
 struct attn::HalideFunction::Implementation {
   std::string name;
-  std::vector<SizeLimit> limits;
+  std::optional<SizeLimit> limit;
   mutable Halide::Pipeline pipeline; // printing and compiling cache inside it
   std::vector<Halide::Argument> inputs;
   std::vector<HalideArgument> arguments;

@@ -35,7 +35,7 @@ public:
   LoweredKernel run() {
     for (unsigned output : llvm::reverse(storage.converted)) {
       std::string name = kernel.getReturn().getOutputName(output).str() + "_output";
-      addVariant(name, {}, [&](StepLowering &step) { step.convertOutput(output); });
+      addVariant(name, std::nullopt, [&](StepLowering &step) { step.convertOutput(output); });
       endStep();
     }
     for (mlir::Operation &op : llvm::reverse(kernel.getBody().front()))
@@ -54,13 +54,13 @@ private:
       llvm::SmallVector<mlir::StringAttr> sizes = kernel.getSizeNames();
       auto size = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == few->size; });
       SizeLimit limit{static_cast<unsigned>(size - sizes.begin()), few->atMost};
-      addVariant(name + "_few", {limit}, [&](StepLowering &step) { step.store(tensor, true); });
+      addVariant(name + "_few", limit, [&](StepLowering &step) { step.store(tensor, true); });
     }
-    addVariant(name, {}, [&](StepLowering &step) { step.store(tensor, false); });
+    addVariant(name, std::nullopt, [&](StepLowering &step) { step.store(tensor, false); });
     endStep();
   }
 
-  void addVariant(const std::string &name, std::vector<SizeLimit> limits,
+  void addVariant(const std::string &name, std::optional<SizeLimit> limit,
                   llvm::function_ref<void(StepLowering &)> define) {
     StepLowering step(kernel, plan, storage);
     define(step);
@@ -68,7 +68,7 @@ private:
     auto implementation = std::make_unique<HalideFunction::Implementation>();
     int &count = names[name];
     implementation->name = count++ ? name + "_" + std::to_string(count) : name;
-    implementation->limits = std::move(limits);
+    implementation->limit = limit;
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
     implementation->inputs = step.inputs;

@@ -11,8 +11,6 @@
 #include "Region.h"
 #include "StepLowering.h"
 
-#include <optional>
-
 namespace attn::lowering {
 
 class Matrix {

@@ -1,7 +1,6 @@
 //===- Split.cpp - The split plan: what is computed ------------------------===//
 
 #include "Split.h"
-#include "KeyBounds.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -14,7 +13,7 @@ using Halide::Var;
 namespace attn::lowering {
 
 Split::Split(StepLowering &kernel, WeightedSumOp op)
-    : func(kernel.uniqueName(op.getName())), name(func.name()), kernel(kernel), plan(kernel.plan.split), op(op),
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.split), op(op),
       read(proportionalTo(yielded(op.getBody(), 0))), lanes(kernel.plan.lanes) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
@@ -97,30 +96,30 @@ void Split::defineWeights() {
   };
   if (softmax) {
     maximumKeys = tiles(lanes);
-    maximumLanes = Func(kernel.uniqueName(name + "_maximum_lanes"));
+    maximumLanes = Func(kernel.uniqueName(func.name() + "_maximum_lanes"));
     maximumLanes(laneVars) = lowest(type);
     maximumLanes(at({lane})) = larger(maximumLanes(at({lane})), score(at({maximumKeys[0] * lanes + lane})));
-    maximum = Func(kernel.uniqueName(name + "_maximum"));
+    maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
     maximum(rowVars) = joined(ReduceKind::Max, maximumLanes);
 
     exponentialKeys = tiles(lanes, Expr(lanes));
-    exponential = Func(kernel.uniqueName(name + "_exponential"));
+    exponential = Func(kernel.uniqueName(func.name() + "_exponential"));
     exponential(elementVars) = Halide::undef(type);
     Expr key = keyOf(exponentialKeys);
     exponential(at({key})) = exp2OfNonPositive(score(at({key})) - maximum(at({})));
 
     sumKeys = tiles(lanes);
-    sumLanes = Func(kernel.uniqueName(name + "_sum_lanes"));
+    sumLanes = Func(kernel.uniqueName(func.name() + "_sum_lanes"));
     sumLanes(laneVars) = constant(type, 0);
     sumLanes(at({lane})) += exponential(at({sumKeys[0] * lanes + lane}));
-    sum = Func(kernel.uniqueName(name + "_sum"));
+    sum = Func(kernel.uniqueName(func.name() + "_sum"));
     sum(rowVars) = joined(ReduceKind::Sum, sumLanes);
     weights = exponential;
     if (yielded(op.getBody(), 0) == read.getResult() && op.getWhere().empty())
       return;
   }
   // The weight's other factors, and the sum's own condition.
-  weights = Func(kernel.uniqueName(name + "_weight"));
+  weights = Func(kernel.uniqueName(func.name() + "_weight"));
   weightKeys = tiles(lanes, Expr(lanes));
   Expr key = keyOf(weightKeys);
   Environment environment = bind(op.getBody(), keyBinding(key));
@@ -141,7 +140,7 @@ void Split::defineWeights() {
 void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0);
-  output = Func(kernel.uniqueName(name + "_output"));
+  output = Func(kernel.uniqueName(func.name() + "_output"));
   output(stageVars({e})) = zero;
   auto addColumns = [&](Expr column, Expr key) {
     Environment environment = bind(op.getBody(), keyBinding(key));
@@ -160,7 +159,7 @@ void Split::defineState() {
 
   chunks = RDom(0, mostChunks);
   chunks.where(chunks.x < chunksOfSpan);
-  state = Func(kernel.uniqueName(name + "_state"));
+  state = Func(kernel.uniqueName(func.name() + "_state"));
   std::vector<Var> stateVars = vars;
   stateVars.push_back(span);
   std::vector<Expr> element(stateVars.begin(), stateVars.end());
@@ -190,7 +189,7 @@ void Split::defineMerged() {
   allSpans = RDom(0, spans);
   std::vector<Expr> element(vars.begin(), vars.end()), row(rows.begin(), rows.end()), of = element;
   of.push_back(allSpans.x);
-  merged = Func(kernel.uniqueName(name + "_merged"));
+  merged = Func(kernel.uniqueName(func.name() + "_merged"));
   if (!softmax) {
     merged(vars) = zero;
     merged(element) += state(of);
@@ -199,7 +198,7 @@ void Split::defineMerged() {
   std::vector<Expr> first = of;
   first[0] = 0;
   Expr start = lowest(type);
-  total = Func(kernel.uniqueName(name + "_total"));
+  total = Func(kernel.uniqueName(func.name() + "_total"));
   Expr sink;
   if (softmax.getSink()) {
     Environment environment = bind(op.getBody(), {Expr(0), {}, false, {}});

@@ -82,7 +82,6 @@ private:
   void scheduleProduct(Product &product);
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
 
-  std::string name;
   StepLowering &kernel;
   const SplitPlan &plan;
   WeightedSumOp op;

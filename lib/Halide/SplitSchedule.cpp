@@ -134,7 +134,7 @@ void Split::schedule() {
   }
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
-  output.compute_at(inChunk).bound_extent(chunk, 1).bound_extent(span, 1);
+  computeInChunk(output, inChunk);
   output.align_bounds(e, lanes).vectorize(e, lanes);
   // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
   output.update(0)

@@ -37,7 +37,7 @@ static void rebindKey(Environment &environment, const Var &k, const IndexBinding
 Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key) {
   Product product;
   product.op = reduce;
-  product.func = Func(kernel.uniqueName(name + "_product"));
+  product.func = Func(kernel.uniqueName(func.name() + "_product"));
   mlir::Value keyArgument;
   for (auto &[index, binding] : environment.indices)
     if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }) &&
@@ -70,7 +70,7 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   vectorSizes[0] = sizes[0] / lanes;
   restSizes[0] = rest;
 
-  product.partial = Func(kernel.uniqueName(name + "_lanes"));
+  product.partial = Func(kernel.uniqueName(func.name() + "_lanes"));
   Halide::Region ranges;
   for (const Expr &size : vectorSizes)
     ranges.push_back({0, size});
@@ -85,7 +85,7 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   Expr key = product.keys[0];
   Func joined = product.partial;
   for (int width = lanes / 2; width > 0; width /= 2) {
-    Func half(kernel.uniqueName(name + "_half"));
+    Func half(kernel.uniqueName(func.name() + "_half"));
     half(stageVars({lane, k})) = combine(kind, joined(at({lane, k})), joined(at({lane + width, k})));
     product.halves.push_back(half);
     joined = half;
@@ -135,7 +135,7 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
-  Func result(kernel.uniqueName(name + "_row"));
+  Func result(kernel.uniqueName(func.name() + "_row"));
   std::vector<Expr> element(rows.begin(), rows.end());
   result(rows) = identity(reduce.getKind(), value.type());
   result(element) = combine(reduce.getKind(), result(element), value);
@@ -146,7 +146,7 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
 /// In powers of two; −inf where the key is masked.
 void Split::defineScore() {
   scoreKeys = tiles(lanes, Expr(lanes));
-  score = Func(kernel.uniqueName(name + "_score"));
+  score = Func(kernel.uniqueName(func.name() + "_score"));
   Expr key = keyOf(scoreKeys);
   IndexBinding binding = keyBinding(key);
   Environment environment = bind(op.getBody(), binding);

@@ -66,13 +66,8 @@ static int allocate(const attn_signature *signature, const attn_tensor *tensor, 
 
 static const attn_variant *choose(const attn_step *step, void *const *size_arguments) {
   const attn_variant *variant = step->variants;
-  for (int64_t i = 0; i < variant->limit_count;) {
-    const attn_limit *limit = &variant->limits[i++];
-    if (*(const int32_t *)size_arguments[limit->size] > limit->at_most) {
-      ++variant;
-      i = 0;
-    }
-  }
+  while (variant->limit && *(const int32_t *)size_arguments[variant->limit->size] > variant->limit->at_most)
+    ++variant;
   return variant;
 }
 

@@ -8,6 +8,8 @@
 
 #include "lib/Runtime/HalideBuffer.h"
 
+#include <sys/mman.h>
+
 using namespace attn;
 
 static const char *const kernelText = R"(
@@ -52,6 +54,12 @@ int last(void **arguments) {
   return 0;
 }
 
+int readsTheLast(void **arguments) {
+  auto *buffer = static_cast<const attn_halide_buffer *>(arguments[0]);
+  calls.push_back(describe(buffer) + " " + std::to_string(reinterpret_cast<const float *>(buffer->host)[5]));
+  return 0;
+}
+
 int fails(void **) { return ATTN_HALIDE_OUT_OF_MEMORY; }
 
 /// Two steps with an i64 tensor [M, 1000000000 * N − 999999996] between them; the first has a variant for M <= 3.
@@ -64,11 +72,15 @@ protected:
 
   int run(int64_t rows, int64_t columns) {
     TestTensor x("f32", {rows, columns}), y("f32", {rows, columns});
+    return run(x.tensor, y.tensor);
+  }
+
+  int run(const DLTensor &x, const DLTensor &y) {
     attn_signature table = signature->get();
     table.program_count = programs;
     table.programs = &program;
     table.targets = "a machine";
-    const DLTensor *tensors[] = {&x.tensor, &y.tensor};
+    const DLTensor *tensors[] = {&x, &y};
     return attn_invoke(&table, tensors);
   }
 
@@ -84,8 +96,8 @@ protected:
   const attn_intermediate intermediate = {{"middle", kDLInt, 64, 2, shape, 0, 0}, 0, 1};
   const attn_limit limit = {0, 3};
   const int64_t firstArguments[1] = {4}, lastArguments[2] = {3, 4};
-  attn_variant first[2] = {{1, &limit, 1, firstArguments, few}, {0, nullptr, 1, firstArguments, many}};
-  attn_variant second = {0, nullptr, 2, lastArguments, last};
+  attn_variant first[2] = {{&limit, 1, firstArguments, few}, {nullptr, 1, firstArguments, many}};
+  attn_variant second = {nullptr, 2, lastArguments, last};
   const attn_step steps[2] = {{2, first}, {1, &second}};
   attn_program program = {1, &intermediate, 2, steps, 0, nullptr, nullptr};
   int programs = 1;
@@ -138,4 +150,36 @@ TEST_F(Steps, EmptyIntermediatesHaveOneRow) {
   program.intermediates = &empty;
   EXPECT_EQ(run(4, 1), ATTN_OK) << attn_last_error();
   EXPECT_EQ(calls[0], "many [1*0, 1073741824*0, 4*1]");
+}
+
+/// Kernels count elements in 32 bits. What spans more is copied, and what has more is too large.
+TEST_F(Steps, GetACopyOfWhatSpansTooMuch) {
+  const int64_t firstInput[] = {0};
+  const attn_variant reader = {nullptr, 1, firstInput, readsTheLast};
+  const attn_step only = {1, &reader};
+  program = {0, nullptr, 1, &only, 0, nullptr, nullptr};
+  TestTensor x("f32", {2, 3}), y("f32", {2, 3});
+  x.strides[0] = int64_t(1) << 30;
+  size_t bytes = (x.strides[0] + 3) * sizeof(float);
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  x.tensor.data = memory;
+  static_cast<float *>(memory)[x.strides[0] + 2] = 7;
+  EXPECT_EQ(run(x.tensor, y.tensor), ATTN_OK) << attn_last_error();
+  EXPECT_EQ(calls, std::vector<std::string>{"[2*3, 3*1] 7.000000"});
+  munmap(memory, bytes);
+}
+
+TEST_F(Steps, DoNotRunOnWhatHasTooManyElements) {
+  TestTensor x("f32", {1, 1}), y("f32", {1, 1});
+  int64_t shape[] = {1 << 16, 1 << 16};
+  for (DLTensor *tensor : {&x.tensor, &y.tensor}) {
+    tensor->shape = shape;
+    tensor->strides = nullptr;
+  }
+  // Nothing is read or written there.
+  y.tensor.data = static_cast<char *>(x.tensor.data) + (int64_t(1) << 40);
+  EXPECT_EQ(run(x.tensor, y.tensor), ATTN_ERROR_SIZE);
+  EXPECT_STREQ(attn_last_error(), "x: has more than 2147483647 elements");
+  EXPECT_TRUE(calls.empty());
 }

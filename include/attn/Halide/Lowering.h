@@ -13,6 +13,7 @@
 #include "llvm/Support/Error.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,8 @@ public:
 
   /// What it computes, as a word that no other function of the kernel has.
   const std::string &name() const;
-  /// The calls it is for: those within all these limits.
-  const std::vector<SizeLimit> &limits() const;
+  /// The calls it is for: those within this limit, or all.
+  const std::optional<SizeLimit> &limit() const;
   /// What it is given, in order.
   const std::vector<HalideArgument> &arguments() const;
 
@@ -69,7 +70,7 @@ private:
   std::unique_ptr<Implementation> implementation;
 };
 
-/// What computes one tensor. A call takes the first variant within whose limits it is; the last has none.
+/// What computes one tensor. A call takes the first variant within whose limit it is; the last has none.
 struct LoweredStep {
   std::vector<HalideFunction> variants;
 };

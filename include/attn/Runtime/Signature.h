@@ -75,16 +75,15 @@ typedef struct {
   int64_t at_most;
 } attn_limit;
 
-/* One function of a step, for the calls that are within all its limits. */
+/* One function of a step, for the calls that are within its limit. */
 typedef struct {
-  int64_t limit_count;
-  const attn_limit *limits;
+  const attn_limit *limit; /* NULL: for every call */
   int64_t argument_count;
   const int64_t *arguments; /* numbers of what it gets: inputs come first, then sizes, outputs, intermediates */
   int (*function)(void **); /* Halide's FUNCTION_argv */
 } attn_variant;
 
-/* Computes one tensor. A call takes the first variant within whose limits it is; the last has none. */
+/* Computes one tensor. A call takes the first variant within whose limit it is; the last has none. */
 typedef struct {
   int64_t variant_count;
   const attn_variant *variants;
