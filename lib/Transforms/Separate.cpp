@@ -2,20 +2,19 @@
 //
 //   energy[m, n] = sum[u](w[u] * tanh(a[m, u] + b[n, u]))
 //
-// becomes, with p = e^{a[m, u]} · e^{b[n, u]} made of factors that are computed once,
+// becomes, with p = e^{2a[m, u]} · e^{2b[n, u]} made of factors that are computed once,
 //
-//   energy[m, n] = sum[u](w[u]) − 2 · sum[u](w[u] / (1 + p²))
+//   energy[m, n] = sum[u](w[u]) − 2 · sum[u](w[u] / (1 + p))
 //
-// because tanh z = 1 − 2 / (1 + e^{2z}). A function call of each pair becomes a few multiplications and a division. So
-// do
+// because tanh z = 1 − 2 / (1 + e^{2z}). A function call of each pair becomes a multiply-add and a division. So do
 //
-//   sigmoid(a + b) = 1 / (1 + p²), p = e^{−a/2} · e^{−b/2}       exp(a + b) = e^a · e^b
+//   sigmoid(a + b) = 1 / (1 + p), p = e^{−a} · e^{−b}       exp(a + b) = e^a · e^b
 //
-// Range. Arguments of factors are clamped to ±87, where e^x is a normal number of f32. A product p may be 0 or ∞ as it
-// should: p² is held below e^80, so that 1 + p² and its reciprocal are normal numbers, and the division may be a
-// multiplication by a refined estimate of the reciprocal (its flag arcp says so). The clamp cannot alter tanh or
-// sigmoid unless one part is beyond 87 and the other beyond −78: elsewhere the sum is beyond ±9, where both are
-// constant. exp has no such plateau and wants both parts within ±87.
+// Range. Exponents are clamped to ±87, where e^x is a normal number of f32. A product p may be 0 or ∞ as it should:
+// 1 + p is held below e^80, so that its reciprocal is a normal number, and the division may be a multiplication by a
+// refined estimate of the reciprocal (its flag arcp says so). The clamp cannot alter tanh or sigmoid unless one
+// exponent is beyond 87 and the other beyond −69: elsewhere their sum is beyond ±18, where both are constant. exp has
+// no such plateau and wants both exponents within ±87.
 //
 // Precision. The absolute error of tanh and sigmoid is below 1e-6. A score needs no more. A tensor that is stored
 // should be right in proportion to its numbers, so there tanh wants parts whose mean square is 1/16 at least.
@@ -206,24 +205,23 @@ static Value mayUse(Function function, Value first, Value second, bool proportio
   FactorFlags a(first, builder), b(second, builder);
   auto all = [&](Value x, Value y) { return arith::AndIOp::create(builder, location, x, y).getResult(); };
   auto either = [&](Value x, Value y) { return arith::OrIOp::create(builder, location, x, y).getResult(); };
-  double most = largestExponent - 0.1, opposite = largestExponent - 9;
+  double most = largestExponent - 0.1, opposite = largestExponent - 18;
   if (function == Function::Exp)
     return all(all(a.allBelow(most), a.allAbove(-most)), all(b.allBelow(most), b.allAbove(-most)));
   Value safe =
       all(all(either(a.allBelow(most), b.allAbove(-opposite)), either(b.allBelow(most), a.allAbove(-opposite))),
           all(either(a.allAbove(-most), b.allBelow(opposite)), either(b.allAbove(-most), a.allBelow(opposite))));
-  if (function == Function::Tanh && proportional)
-    safe = all(safe, either(a.haveMeanSquare(1.0 / 16), b.haveMeanSquare(1.0 / 16)));
+  if (function == Function::Tanh && proportional) // exponents are twice the parts
+    safe = all(safe, either(a.haveMeanSquare(4.0 / 16), b.haveMeanSquare(4.0 / 16)));
   return safe;
 }
 
-/// The smaller of p and e^40, NaN if p is; squared. As a comparison, which is one instruction.
-static Value boundedSquare(Value p, OpBuilder &builder) {
-  Location location = p.getLoc();
-  Value limit = floatConstant(std::exp(40.0), p.getType(), builder, location);
-  Value above = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, p, limit);
-  Value bounded = arith::SelectOp::create(builder, location, above, limit, p);
-  return arith::MulFOp::create(builder, location, bounded, bounded);
+/// The smaller of `value` and e^80, NaN if it is. As a comparison, which is one instruction.
+static Value bounded(Value value, OpBuilder &builder) {
+  Location location = value.getLoc();
+  Value limit = floatConstant(std::exp(80.0), value.getType(), builder, location);
+  Value above = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, value, limit);
+  return arith::SelectOp::create(builder, location, above, limit, value);
 }
 
 /// What `reduce` yields, with `call`'s value replaced by 1 or divided by `denominator`.
@@ -243,7 +241,7 @@ static Value withoutCall(ReduceOp reduce, const Call &call, Value denominator, I
 static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op) {
   Location location = reduce.getLoc();
   Type type = reduce.getType();
-  double scale = call.function == Function::Sigmoid ? -0.5 : 1;
+  double scale = call.function == Function::Sigmoid ? -1 : call.function == Function::Tanh ? 2 : 1;
   bool clamped = call.function != Function::Exp;
   OpBuilder builder(call.op);
   // A tensor that is stored has its last index in the lanes of vectors, so the factors of keys are laid out for that.
@@ -255,8 +253,8 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
 
   builder.setInsertionPoint(reduce);
   Value flag = mayUse(call.function, first, second, isa<TensorOp>(op), builder);
-  Value bounded = hoist(flag, op, (op.getName() + "_bounded").str(), builder);
-  Value separated = sumLike(reduce, bounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+  Value isBounded = hoist(flag, op, (op.getName() + "_bounded").str(), builder);
+  Value separated = sumLike(reduce, isBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
     Value a = cloneSlice(first, mapping, inside), b = cloneSlice(second, mapping, inside);
     Value p = arith::MulFOp::create(inside, location, a, b);
     if (call.function == Function::Exp) {
@@ -264,7 +262,7 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
       return arith::MulFOp::create(inside, location, rest, p).getResult();
     }
     Value one = floatConstant(1, type, inside, location);
-    Value denominator = arith::AddFOp::create(inside, location, one, boundedSquare(p, inside));
+    Value denominator = bounded(arith::AddFOp::create(inside, location, p, one), inside);
     return withoutCall(reduce, call, denominator, mapping, inside);
   });
   if (call.function == Function::Tanh) {
@@ -277,10 +275,10 @@ static void separate(ReduceOp reduce, const Call &call, DefinitionOpInterface op
     Value twice = arith::MulFOp::create(builder, location, separated, two);
     separated = arith::SubFOp::create(builder, location, total, twice);
   }
-  Value otherwise = sumLike(reduce, negate(bounded, builder), builder, [&](OpBuilder &inside, IRMapping &mapping) {
+  Value otherwise = sumLike(reduce, negate(isBounded, builder), builder, [&](OpBuilder &inside, IRMapping &mapping) {
     return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
   });
-  Value result = arith::SelectOp::create(builder, location, bounded, separated, otherwise);
+  Value result = arith::SelectOp::create(builder, location, isBounded, separated, otherwise);
   reduce.getResult().replaceAllUsesWith(result);
   reduce->erase();
   StringRef name = call.function == Function::Tanh ? "tanh" : call.function == Function::Sigmoid ? "sigmoid" : "exp";

@@ -5,25 +5,29 @@
 // CHECK-NEXT:    %energy_query_factor = attn.tensor "energy_query_factor"(%m: M, %u: U) : f32 {
 // CHECK-NEXT:      %cst = arith.constant -8.700000e+01 : f32
 // CHECK-NEXT:      %cst_0 = arith.constant 8.700000e+01 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 2.000000e+00 : f32
 // CHECK-NEXT:      %0 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-// CHECK-NEXT:      %1 = arith.minimumf %0, %cst_0 : f32
-// CHECK-NEXT:      %2 = arith.maximumf %1, %cst : f32
-// CHECK-NEXT:      %3 = math.exp %2 : f32
-// CHECK-NEXT:      attn.yield %3 : f32
+// CHECK-NEXT:      %1 = arith.mulf %0, %cst_1 : f32
+// CHECK-NEXT:      %2 = arith.minimumf %1, %cst_0 : f32
+// CHECK-NEXT:      %3 = arith.maximumf %2, %cst : f32
+// CHECK-NEXT:      %4 = math.exp %3 : f32
+// CHECK-NEXT:      attn.yield %4 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %energy_key_factor = attn.tensor "energy_key_factor"(%n: N, %u: U) : f32 {
 // CHECK-NEXT:      %cst = arith.constant -8.700000e+01 : f32
 // CHECK-NEXT:      %cst_0 = arith.constant 8.700000e+01 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 2.000000e+00 : f32
 // CHECK-NEXT:      %0 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-// CHECK-NEXT:      %1 = arith.minimumf %0, %cst_0 : f32
-// CHECK-NEXT:      %2 = arith.maximumf %1, %cst : f32
-// CHECK-NEXT:      %3 = math.exp %2 : f32
-// CHECK-NEXT:      attn.yield %3 : f32
+// CHECK-NEXT:      %1 = arith.mulf %0, %cst_1 : f32
+// CHECK-NEXT:      %2 = arith.minimumf %1, %cst_0 : f32
+// CHECK-NEXT:      %3 = arith.maximumf %2, %cst : f32
+// CHECK-NEXT:      %4 = math.exp %3 : f32
+// CHECK-NEXT:      attn.yield %4 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %energy_bounded = attn.tensor "energy_bounded"() : i1 {
-// CHECK-NEXT:      %cst = arith.constant 7.49841698E+33 : f32
+// CHECK-NEXT:      %cst = arith.constant 9.25378162E+29 : f32
 // CHECK-NEXT:      %cst_0 = arith.constant 1.81890292E-38 : f32
-// CHECK-NEXT:      %cst_1 = arith.constant 1.33361487E-34 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 1.08063929E-30 : f32
 // CHECK-NEXT:      %cst_2 = arith.constant 5.49781941E+37 : f32
 // CHECK-NEXT:      %0 = attn.reduce max(%m: M, %u: U) : f32 {
 // CHECK-NEXT:        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
@@ -68,20 +72,19 @@
 // CHECK-NEXT:    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
 // CHECK-NEXT:      %true = arith.constant true
 // CHECK-NEXT:      %cst = arith.constant 2.000000e+00 : f32
-// CHECK-NEXT:      %cst_0 = arith.constant 2.3538527E+17 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 5.54062248E+34 : f32
 // CHECK-NEXT:      %cst_1 = arith.constant 1.000000e+00 : f32
 // CHECK-NEXT:      %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
 // CHECK-NEXT:      %1 = attn.reduce sum(%u: U) : f32 {
 // CHECK-NEXT:        %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
 // CHECK-NEXT:        %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
 // CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
-// CHECK-NEXT:        %11 = arith.cmpf ogt, %10, %cst_0 : f32
-// CHECK-NEXT:        %12 = arith.select %11, %cst_0, %10 : f32
-// CHECK-NEXT:        %13 = arith.mulf %12, %12 : f32
-// CHECK-NEXT:        %14 = arith.addf %13, %cst_1 : f32
-// CHECK-NEXT:        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
-// CHECK-NEXT:        %16 = arith.divf %15, %14 fastmath<arcp> : f32
-// CHECK-NEXT:        attn.yield %16 : f32
+// CHECK-NEXT:        %11 = arith.addf %10, %cst_1 : f32
+// CHECK-NEXT:        %12 = arith.cmpf ogt, %11, %cst_0 : f32
+// CHECK-NEXT:        %13 = arith.select %12, %cst_0, %11 : f32
+// CHECK-NEXT:        %14 = attn.read %w[%u] : !attn.tensor<[U], f32>
+// CHECK-NEXT:        %15 = arith.divf %14, %13 fastmath<arcp> : f32
+// CHECK-NEXT:        attn.yield %15 : f32
 // CHECK-NEXT:      } where {
 // CHECK-NEXT:        attn.yield %0 : i1
 // CHECK-NEXT:      }

@@ -393,12 +393,12 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
 def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
   let summary = "Makes functions of a query part plus a key part from exponentials of each";
   let description = [{
-    In a sum, tanh(a + b) becomes 1 − 2 / (1 + p²) with p = e^a · e^b, sigmoid(a + b) becomes 1 / (1 + p²) with
-    p = e^(−a/2) · e^(−b/2), and exp(a + b) becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials
-    become tensors that are computed once. Each pair then costs a few multiplications and a division in the place of a function call.
+    In a sum, tanh(a + b) becomes 1 − 2 / (1 + p) with p = e^2a · e^2b, sigmoid(a + b) becomes 1 / (1 + p) with
+    p = e^−a · e^−b, and exp(a + b) becomes e^a · e^b, where a and b each lack an index that the other has: their exponentials
+    become tensors that are computed once. Each pair then costs a multiply-add and a division in the place of a function call.
 
-    The exponents of factors are clamped to ±87, and p to e^40: nothing overflows or becomes 0 · ∞, and tanh and sigmoid
-    come out right to 1e-6 unless one part is beyond 87 and the other beyond −78. exp wants both parts within ±87, and a tanh
+    Exponents are clamped to ±87, and 1 + p to e^80: nothing overflows or becomes 0 · ∞, and tanh and sigmoid
+    come out right to 1e-6 unless one exponent is beyond 87 and the other beyond −69. exp wants both exponents within ±87, and a tanh
     in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Otherwise the function is called
     as it was written: one flag decides for a call, and the sum that is ruled out is not computed. `arcp` allows a refined
     estimate of the reciprocal.
@@ -424,25 +424,29 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
     %energy_query_factor = attn.tensor "energy_query_factor"(%m: M, %u: U) : f32 {
       %cst = arith.constant -8.700000e+01 : f32
       %cst_0 = arith.constant 8.700000e+01 : f32
+      %cst_1 = arith.constant 2.000000e+00 : f32
       %0 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-      %1 = arith.minimumf %0, %cst_0 : f32
-      %2 = arith.maximumf %1, %cst : f32
-      %3 = math.exp %2 : f32
-      attn.yield %3 : f32
+      %1 = arith.mulf %0, %cst_1 : f32
+      %2 = arith.minimumf %1, %cst_0 : f32
+      %3 = arith.maximumf %2, %cst : f32
+      %4 = math.exp %3 : f32
+      attn.yield %4 : f32
     }
     %energy_key_factor = attn.tensor "energy_key_factor"(%n: N, %u: U) : f32 {
       %cst = arith.constant -8.700000e+01 : f32
       %cst_0 = arith.constant 8.700000e+01 : f32
+      %cst_1 = arith.constant 2.000000e+00 : f32
       %0 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-      %1 = arith.minimumf %0, %cst_0 : f32
-      %2 = arith.maximumf %1, %cst : f32
-      %3 = math.exp %2 : f32
-      attn.yield %3 : f32
+      %1 = arith.mulf %0, %cst_1 : f32
+      %2 = arith.minimumf %1, %cst_0 : f32
+      %3 = arith.maximumf %2, %cst : f32
+      %4 = math.exp %3 : f32
+      attn.yield %4 : f32
     }
     %energy_bounded = attn.tensor "energy_bounded"() : i1 {
-      %cst = arith.constant 7.49841698E+33 : f32
+      %cst = arith.constant 9.25378162E+29 : f32
       %cst_0 = arith.constant 1.81890292E-38 : f32
-      %cst_1 = arith.constant 1.33361487E-34 : f32
+      %cst_1 = arith.constant 1.08063929E-30 : f32
       %cst_2 = arith.constant 5.49781941E+37 : f32
       %0 = attn.reduce max(%m: M, %u: U) : f32 {
         %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
@@ -487,20 +491,19 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
       %true = arith.constant true
       %cst = arith.constant 2.000000e+00 : f32
-      %cst_0 = arith.constant 2.3538527E+17 : f32
+      %cst_0 = arith.constant 5.54062248E+34 : f32
       %cst_1 = arith.constant 1.000000e+00 : f32
       %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
       %1 = attn.reduce sum(%u: U) : f32 {
         %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
         %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
         %10 = arith.mulf %8, %9 : f32
-        %11 = arith.cmpf ogt, %10, %cst_0 : f32
-        %12 = arith.select %11, %cst_0, %10 : f32
-        %13 = arith.mulf %12, %12 : f32
-        %14 = arith.addf %13, %cst_1 : f32
-        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
-        %16 = arith.divf %15, %14 fastmath<arcp> : f32
-        attn.yield %16 : f32
+        %11 = arith.addf %10, %cst_1 : f32
+        %12 = arith.cmpf ogt, %11, %cst_0 : f32
+        %13 = arith.select %12, %cst_0, %11 : f32
+        %14 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %15 = arith.divf %14, %13 fastmath<arcp> : f32
+        attn.yield %15 : f32
       } where {
         attn.yield %0 : i1
       }
