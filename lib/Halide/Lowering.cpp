@@ -2,6 +2,7 @@
 
 #include "ArgumentChecks.h"
 #include "Implementation.h"
+#include "Pairs.h"
 #include "StepLowering.h"
 
 using namespace attn;
@@ -71,6 +72,7 @@ private:
     implementation->limit = limit;
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
+    lowerPairs(implementation->pipeline);
     implementation->inputs = step.inputs;
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);

@@ -22,5 +22,7 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
   machine.vectorBytes = target.natural_vector_size<uint8_t>();
   bool many = target.arch == Target::ARM ? target.bits == 64 : target.has_feature(Target::AVX512);
   machine.vectorRegisters = many ? 32 : 16;
+  machine.bf16Pairs = target.has_feature(Target::AVX512_Zen4) || target.has_feature(Target::AVX512_Zen5) ||
+                      target.has_feature(Target::AVX512_SapphireRapids);
   return machine;
 }

@@ -138,6 +138,9 @@ Expr convert(Expr value, Type type) {
     return wrap(value, type);
   if (type.is_float() && type.bits() == 16 && value.type().bits() == 64)
     value = toOddFloat(value);
+  // Halide takes a cast of a cast from f64 for one cast, which no processor has. LLVM drops the product.
+  if (type == Float(16) && value.type() == Float(32))
+    value = value * 1.0f;
   return type.is_bfloat() ? toBFloat16(value) : cast(type, value);
 }
 

@@ -57,8 +57,7 @@ void Matrix::define() {
   Environment environment;
   bindIndices(environment);
   Expr value = MatrixRegion(*this, environment).expression(yielded(op.getBody()));
-  auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
-  func(vars) = convert(value, storageType(type.getElementType()));
+  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 
 Expr Matrix::addSum(ReduceOp reduce) {

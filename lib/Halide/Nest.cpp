@@ -236,8 +236,7 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   for (size_t index = 0; index < rank; ++index)
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
-  auto type = mlir::cast<AttnTensorType>(op.getDefinedTensor().getType());
-  func(vars) = convert(value, storageType(type.getElementType()));
+  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 
 } // namespace attn::lowering

@@ -218,7 +218,7 @@ void Nest::defineWeight(SoftmaxOp op) {
   for (const Var &var : llvm::reverse(llvm::ArrayRef(vars).drop_front()))
     rows.push_back({var, {var}, false, {}});
   RowSoftmax softmax = addSoftmax(op, rows);
-  func(vars) = softmax.weight({vars[0]});
+  func(vars) = convert(softmax.weight({vars[0]}), kernel.typeInMemory(op.getWeight()));
 }
 
 void Nest::defineLogSumExp(SoftmaxOp op) {
@@ -227,7 +227,7 @@ void Nest::defineLogSumExp(SoftmaxOp op) {
     rows.push_back({var, {var}, false, {}});
   lanes = false;
   RowSoftmax softmax = addSoftmax(op, rows);
-  func(vars) = softmax.logSumExp();
+  func(vars) = convert(softmax.logSumExp(), kernel.typeInMemory(op.getLogsumexp()));
 }
 
 } // namespace attn::lowering

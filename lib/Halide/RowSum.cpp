@@ -95,7 +95,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
     Expr total = softmax.sum(softmax.rows);
     result = Halide::select(total == 0.0f, constant(result.type(), 0), result / total);
   }
-  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
+  func(vars) = convert(result, kernel.typeInMemory(op.getResult()));
 }
 
 } // namespace attn::lowering

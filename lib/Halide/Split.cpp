@@ -223,7 +223,7 @@ void Split::defineResult() {
   } else {
     result = merged(element);
   }
-  func(vars) = convert(result, storageType(op.getResult().getType().getElementType()));
+  func(vars) = convert(result, kernel.typeInMemory(op.getResult()));
 }
 
 void Split::define() {

@@ -26,6 +26,8 @@ public:
   /// The last index of a dimension of `tensor`; 0 where it is empty. Its buffer says so itself (it is given extent 1
   /// then), which Halide's bounds checks can follow where a condition on the size is near.
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
+  /// The type that the elements of a stored tensor have in memory.
+  Halide::Type typeInMemory(mlir::Value tensor) const { return storage.type(tensor); }
   /// The size with this name.
   Halide::Expr size(mlir::StringAttr name);
   /// A name for a Func, unique within the step.

@@ -14,10 +14,21 @@ Storage::Storage(KernelOp kernel) {
   for (unsigned index = 0; index < returned.getOutputs().size(); ++index) {
     mlir::Value tensor = returned.getOutputs()[index];
     auto type = mlir::cast<AttnTensorType>(tensor.getType());
-    bool sameType = storageType(returned.getOutputType(index).getElementType()) == storageType(type.getElementType());
-    if (!sameType || !places.try_emplace(tensor, HalideArgument{HalideArgument::Output, index}).second)
+    Halide::Type written = storageType(returned.getOutputType(index).getElementType());
+    bool sameType = written == storageType(type.getElementType());
+    // What nobody else reads is rounded as it is written.
+    bool isWritten = sameType || (tensor.getDefiningOp() && tensor.hasOneUse());
+    if (!isWritten || !places.try_emplace(tensor, HalideArgument{HalideArgument::Output, index}).second)
       converted.push_back(index);
+    else if (!sameType)
+      rounded[tensor] = written;
   }
+}
+
+Halide::Type Storage::type(mlir::Value tensor) const {
+  auto found = rounded.find(tensor);
+  return found != rounded.end() ? found->second
+                                : storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
 }
 
 HalideArgument Storage::place(mlir::Value tensor) {

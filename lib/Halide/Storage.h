@@ -5,6 +5,7 @@
 
 #include "attn/Halide/Lowering.h"
 
+#include "Halide.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace attn::lowering {
@@ -18,14 +19,17 @@ public:
   /// Where `tensor` is read or written. What has no place yet becomes an intermediate.
   HalideArgument place(mlir::Value tensor);
   bool isNeeded(mlir::Value tensor) const { return places.contains(tensor); }
+  /// The type of its elements there: that of the output, where it is nothing else.
+  Halide::Type type(mlir::Value tensor) const;
 
   std::vector<mlir::Value> intermediates;
-  /// The outputs that are not written by the step that computes their tensor: those of another type, and those that
-  /// return what a parameter or an earlier output is.
+  /// The outputs that are not written by the step that computes their tensor: those of another type than what other
+  /// steps read, and those that return what a parameter or an earlier output is.
   std::vector<unsigned> converted;
 
 private:
   llvm::DenseMap<mlir::Value, HalideArgument> places;
+  llvm::DenseMap<mlir::Value, Halide::Type> rounded; ///< The tensors that are an output of another type.
 };
 
 } // namespace attn::lowering

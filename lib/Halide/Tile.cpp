@@ -121,12 +121,12 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
     whole = whole && first >= overQueries("certain_lower", range.certain.lower, true);
 }
 
-RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition) {
-  int unroll = plan.keyUnroll, size = plan.chunk;
+RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition, int tileSize, int step) {
+  int size = plan.chunk, unroll = tileSize ? tileSize : plan.keyUnroll;
   Halide::Region ranges;
   for (Expr count : inner)
     ranges.push_back({0, count});
-  ranges.push_back({0, unroll});
+  ranges.push_back({0, unroll / step});
   ranges.push_back({0, size / unroll});
   RDom domain(ranges);
   Expr first = chunk * size + domain[inner.size() + 1] * unroll;
@@ -139,7 +139,21 @@ RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition) {
 
 Expr Tile::keyOf(const RDom &domain) const {
   int last = domain.dimensions() - 1;
-  return domain[last] * static_cast<int>(plan.keyUnroll) + domain[last - 1];
+  return domain[last] * domain[last - 1].extent() + domain[last - 1];
+}
+
+bool Tile::changesWith(mlir::Value value, const Environment &environment, const Var &var) {
+  return llvm::any_of(dependence(value), [&](mlir::Value index) {
+    auto found = environment.indices.find(index);
+    return found != environment.indices.end() &&
+           llvm::any_of(found->second.vars, [&](const Var &own) { return own.same_as(var); });
+  });
+}
+
+void Tile::rebindKey(Environment &environment, Expr key) const {
+  for (auto &[index, binding] : environment.indices)
+    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
+      binding = keyBinding(key);
 }
 
 //===----------------------------------------------------------------------===//
@@ -209,15 +223,18 @@ void Tile::defineWeights() {
 
 void Tile::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  outputKeys = keys();
   output = Func(kernel.uniqueName(func.name() + "_output"));
   std::vector<Var> outputVars = tileVars({q, e, chunk}), stateVars = tileVars({q, e});
   std::vector<Expr> outputAt(outputVars.begin(), outputVars.end()), stateAt(stateVars.begin(), stateVars.end());
-  Environment environment = bind(op.getBody(), keyBinding(keyOf(outputKeys)));
-  TileRegion lowering(*this, environment, false);
-  Expr value = lowering.expression(yielded(op.getBody(), 1));
   output(outputVars) = constant(type, 0);
-  output(outputAt) += weights(at(q, keyOf(outputKeys))) * value;
+  if (pairsWeights()) {
+    definePairedOutput();
+  } else {
+    outputKeys = keys();
+    Environment environment = bind(op.getBody(), keyBinding(keyOf(outputKeys)));
+    TileRegion lowering(*this, environment, false);
+    output(outputAt) += weights(at(q, keyOf(outputKeys))) * lowering.expression(yielded(op.getBody(), 1));
+  }
 
   int size = plan.chunk;
   // Without keys there is one chunk, empty; so that no bound is negative.
@@ -291,7 +308,7 @@ void Tile::define() {
   } else {
     result = sumOf(element);
   }
-  result = convert(result, storageType(op.getResult().getType().getElementType()));
+  result = convert(result, kernel.typeInMemory(op.getResult()));
   if (kernel.plan.countChunks)
     func(vars) = Halide::Tuple(result, state(element)[values], state(element)[values + 1]);
   else

@@ -47,8 +47,13 @@ private:
   struct Product {
     Halide::Func func;
     Halide::RDom start, domain;
+    Halide::RDom rest;   ///< What pairs along the last index leave of it, if it may leave something.
     unsigned dimensions; ///< Reduction indices, the first ones of `domain`.
     bool dear;           ///< More than multiply-adds: bound by arithmetic, not by loads.
+  };
+  /// The factors of a product of bf16 tensors.
+  struct PairFactors {
+    mlir::Value query, key;
   };
 
   /// An environment in which the region's arguments stand for `key` and the tile's variables.
@@ -58,12 +63,17 @@ private:
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
   std::vector<Halide::Var> tileVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
-  /// The keys of the chunk that are in range, register tile by register tile, after `inner` dimensions; none where
-  /// `condition` (of the chunk) is false.
-  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {});
+  /// The keys of the chunk that are in range, `tile` by `tile` (those of a register tile, or of a line of memory),
+  /// after `inner` dimensions; none where `condition` (of the chunk) is false. `step` keys are one point of it.
+  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}, int tile = 0, int step = 1);
   /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
   Halide::Expr scoreAt(Halide::Expr key, bool isWhole);
   Halide::Expr keyOf(const Halide::RDom &domain) const;
+  /// Whether `value` changes with the stage's variable `var`.
+  static bool changesWith(mlir::Value value, const Environment &environment, const Halide::Var &var);
+  /// Binds what stands for the key to `key`, which counts within the chunk.
+  void rebindKey(Environment &environment, Halide::Expr key) const;
+  Halide::Expr keyInChunk(const Environment &environment) const;
 
   void defineRange(mlir::Region *mask, Environment environment);
   void defineScore();
@@ -75,6 +85,17 @@ private:
   Halide::Expr sumOf(const std::vector<Halide::Expr> &element) const;
   Halide::Expr addProduct(ReduceOp op, const Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
+  /// A read that is contiguous along keys and not along queries.
+  bool isAcross(ReadOp read, const Environment &environment) const;
+  Halide::Expr addTransposed(ReadOp read, const Environment &environment);
+
+  // Pairs of bf16 numbers.
+  std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
+  void definePairedProduct(Product &product, ReduceOp op, const PairFactors &factors, const Environment &environment);
+  Halide::Expr addPairPack(mlir::Value value, const Product &product, ReduceOp op, const Environment &environment);
+  bool pairsWeights();
+  void definePairedOutput();
+  void schedulePairs();
   void computeInTask(Halide::Func stage);
   void computeInChunk(Halide::Func stage);
   Halide::Expr addPack(mlir::Value value, const Environment &environment);
@@ -99,12 +120,21 @@ private:
   std::vector<Halide::Func> rangeFuncs;
   Halide::Func score, maximum, exponential, sum, weights, output, state;
   Halide::RDom sumKeys, weightKeys, outputKeys, chunks;
+  Halide::Func weightPairs, valuePairs; ///< Of neighbouring keys, where the output is made of such pairs.
+  Halide::RDom weightPairKeys, valuePairKeys;
   /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.
   llvm::SmallVector<Halide::RDom, 2> maximumKeys, exponentialKeys, scoreKeys;
   std::vector<Product> products;
   /// Reductions already made Funcs: of queries and keys, and of queries alone.
   std::vector<std::pair<mlir::Value, Halide::Func>> reductions, rowReductions;
   std::vector<Halide::Func> packs;
+  /// Reads across: what is read, where it is laid out for queries in lanes, and the keys.
+  struct Transposed {
+    mlir::Value value;
+    Halide::Func func;
+    Halide::RDom keys;
+  };
+  std::vector<Transposed> transposed;
 };
 
 /// Score, mask and weight factors: reductions become products of the tile. Not `keyed`: there is no key.
@@ -115,6 +145,7 @@ public:
 
 protected:
   Halide::Expr reduce(ReduceOp op) override;
+  Halide::Expr stored(mlir::Value value) override;
 
 private:
   Tile &tile;

@@ -86,6 +86,16 @@ void Tile::schedule() {
     stage.update(1).reorder(loops).vectorize(q, lanes).unroll(q);
     if (!product.dear)
       stage.update(1).unroll(keyInTile);
+    if (product.rest.defined()) {
+      std::vector<RVar> rest = variables(product.rest);
+      std::vector<VarOrRVar> restLoops = {q};
+      llvm::append_range(restLoops, rest);
+      stage.update(2).reorder(restLoops).vectorize(q, lanes);
+    }
+  }
+  for (Transposed &read : transposed) {
+    computeInChunk(read.func);
+    read.func.bound_extent(k, chunkSize).update().reorder(read.keys[0], q, read.keys[1]).unroll(read.keys[0]);
   }
   auto overKeys = [&](Func stage, llvm::ArrayRef<RDom> domains) {
     computeInChunk(stage);
@@ -108,6 +118,8 @@ void Tile::schedule() {
   }
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
+  if (weightPairs.defined())
+    schedulePairs();
   Var columns("columns$"), column("column$");
   computeInChunk(output);
   output.align_bounds(e, valueUnroll).vectorize(q, lanes);

@@ -15,10 +15,13 @@ using Halide::Var;
 namespace attn::lowering {
 
 Expr TileRegion::reduce(ReduceOp op) {
-  bool onKey = false;
-  for (mlir::Value index : dependence(op.getResult()))
-    onKey |= llvm::any_of(environment.indices[index].vars, [&](const Var &var) { return var.same_as(tile.k); });
+  bool onKey = Tile::changesWith(op.getResult(), environment, tile.k);
   return onKey && keyed ? tile.addProduct(op, environment) : tile.addQueryReduction(op, environment);
+}
+
+Expr TileRegion::stored(mlir::Value value) {
+  auto read = value.getDefiningOp<ReadOp>();
+  return read && keyed && tile.isAcross(read, environment) ? tile.addTransposed(read, environment) : Expr();
 }
 
 /// The body of a product. What depends on the query but not on the key is packed once a tile.
@@ -29,16 +32,9 @@ public:
 protected:
   Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
   Expr stored(mlir::Value value) override {
-    if (!mlir::isa<mlir::FloatType>(value.getType()))
-      return {};
-    bool onQuery = false;
-    for (mlir::Value index : dependence(value))
-      for (const Var &var : environment.indices[index].vars) {
-        onQuery |= var.same_as(tile.q);
-        if (var.same_as(tile.k))
-          return {};
-      }
-    return onQuery ? tile.addPack(value, environment) : Expr();
+    bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && Tile::changesWith(value, environment, tile.q) &&
+                    !Tile::changesWith(value, environment, tile.k);
+    return isPacked ? tile.addPack(value, environment) : Expr();
   }
 
 private:
@@ -98,6 +94,10 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   llvm::SmallVector<Expr> sizes;
   for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
     sizes.push_back(extent(kernel, size));
+  std::optional<PairFactors> factors = pairFactors(reduce, environment);
+  Expr last = sizes[0];
+  if (factors)
+    sizes[0] = last / 2;
   Product product;
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
   product.start = keys();
@@ -113,26 +113,69 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
     product.start.where(product.start[1] < tiles);
     product.domain.where(product.domain[sizes.size() + 1] < tiles);
   }
-  for (auto &[index, binding] : inner.indices)
-    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); })) {
-      binding = keyBinding(keyOf(product.domain));
-      binding.vars = {k, chunk};
-    }
-  bindReduction(reduce, inner, loopBindings(product.domain, sizes.size()));
-  ProductRegion lowering(*this, inner);
-  Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce)), start = identity(reduce.getKind(), value.type());
   Func &result = product.func;
-  result(tileVars({q, k, chunk})) = Halide::undef(value.type());
-  result(at(q, keyOf(product.start))) = start;
-  std::vector<Expr> element = at(q, keyOf(product.domain));
-  result(element) = combine(reduce.getKind(), result(element), value);
+  auto addTerms = [&](const RDom &domain, Expr first) {
+    Environment terms;
+    terms.indices = inner.indices;
+    rebindKey(terms, keyOf(domain));
+    llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
+    indices.back().expr = first + indices.back().expr;
+    bindReduction(reduce, terms, indices);
+    ProductRegion lowering(*this, terms);
+    Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce));
+    std::vector<Expr> element = at(q, keyOf(domain));
+    result(element) = combine(reduce.getKind(), result(element), value);
+  };
+  Halide::Type type = computeType(reduce.getType());
+  result(tileVars({q, k, chunk})) = Halide::undef(type);
+  result(at(q, keyOf(product.start))) = identity(reduce.getKind(), type);
+  if (!factors) {
+    addTerms(product.domain, 0);
+  } else {
+    definePairedProduct(product, reduce, *factors, inner);
+    sizes[0] = Halide::Internal::simplify(last % 2);
+    if (!Halide::Internal::is_const_zero(sizes[0])) {
+      product.rest = keys(sizes);
+      addTerms(product.rest, last / 2 * 2);
+    }
+  }
   products.push_back(product);
   reductions.push_back({reduce.getResult(), result});
+  return result(at(q, keyInChunk(environment)));
+}
+
+/// The key that `environment` has, counted within the chunk.
+Expr Tile::keyInChunk(const Environment &environment) const {
   Expr key;
   for (auto &[index, binding] : environment.indices)
     if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
       key = binding.expr - chunk * static_cast<int>(plan.chunk);
-  return result(at(q, Halide::Internal::simplify(key)));
+  return Halide::Internal::simplify(key);
+}
+
+bool Tile::isAcross(ReadOp read, const Environment &environment) const {
+  if (!mlir::isa<mlir::FloatType>(read.getType()) && !read.getType().isSignlessInteger(1))
+    return false;
+  mlir::ValueRange subscripts = read.getSubscripts();
+  if (subscripts.size() < 2 || !mlir::isa<mlir::BlockArgument>(subscripts.back()) ||
+      !changesWith(subscripts.back(), environment, k))
+    return false;
+  return llvm::any_of(subscripts.drop_back(),
+                      [&](mlir::Value subscript) { return changesWith(subscript, environment, q); });
+}
+
+/// Line by line of memory rather than for the lanes of each vector of queries, which lie far apart.
+Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  Transposed result{read.getResult(), Func(kernel.uniqueName(func.name() + "_transposed")), keys({}, {}, 16)};
+  rebindKey(inner, keyOf(result.keys));
+  PlainRegion lowering(kernel, inner);
+  Expr value = lowering.expression(read.getResult());
+  result.func(tileVars({q, k, chunk})) = Halide::undef(value.type());
+  result.func(at(q, keyOf(result.keys))) = value;
+  transposed.push_back(result);
+  return result.func(at(q, keyInChunk(environment)));
 }
 
 /// A reduction that no key changes: once for each query of the tile.
@@ -163,6 +206,8 @@ Expr Tile::scoreAt(Expr key, bool isWhole) {
   // Reductions of the score are products: one Func each, however often the score is written down.
   for (auto &[reduction, product] : reductions)
     environment.replace(reduction, product(at(q, key)));
+  for (const Transposed &other : transposed)
+    environment.replace(other.value, other.func(at(q, key)));
   std::vector<Var> rowVars = tileVars({q});
   for (auto &[reduction, row] : rowReductions)
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));

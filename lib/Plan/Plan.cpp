@@ -70,6 +70,7 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
+  plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),
@@ -113,7 +114,7 @@ std::vector<std::string> Plan::countedSums() const {
 void Plan::print(llvm::raw_ostream &os) const {
   os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
-     << " x " << tile.valueUnroll << " outputs\n"
+     << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
      << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
      << " rows in a pass over keys, register tiles of 1 key x " << lanes << " terms and " << split.keyTile << " keys x "
      << split.valueVectors * lanes << " outputs\n"

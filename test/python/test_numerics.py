@@ -81,11 +81,26 @@ def test_a_sum_is_exact_to_2e_6_of_its_terms_however_many(terms, alike):
 def test_narrow_dtypes_are_computed_in_f32_and_rounded_once(dtype, unit):
     torch = pytest.importorskip("torch")
     wide = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    # Of weights that are rounded, too (the next test), as much as of the output.
+    weights = np.abs(draw()[2]).max() * 2.0**-9 if dtype == "bf16" else 0
     arrays = [torch.from_numpy(each).to(wide) for each in draw()[:3]] + [torch.tensor([600, 600], dtype=torch.int32)]
     found = attention(dtype=dtype)(*arrays).double().numpy()
     exact = attention()(*(each.float() for each in arrays[:3]), arrays[3]).double().numpy()
     # Half a unit in the last place, and what f32 was off by before: at a tie that decides.
-    assert (np.abs(found - exact) <= unit * np.abs(exact) * 1.01 + 2e-6 * np.abs(exact).max()).all()
+    assert (np.abs(found - exact) <= unit * np.abs(exact) * 1.01 + 2e-6 * np.abs(exact).max() + weights).all()
+
+
+@pytest.mark.parametrize("sizes", [(9, 1, 1, 1), (17, 7, 3, 5), (65, 63, 64, 65), (70, 2001, 63, 17), (64, 256, 128, 128)])
+def test_bf16_attention_loses_no_more_than_its_weights_and_outputs_are_rounded(sizes):
+    torch = pytest.importorskip("torch")
+    queries, keys, width, columns = sizes
+    random = np.random.default_rng(keys)
+    q, k, v = (torch.from_numpy(random.standard_normal(s).astype("f")).to(torch.bfloat16) for s in [(2, queries, width), (2, keys, width), (2, keys, columns)])
+    text = "attention f(q: bf16[B, M, D], k: bf16[B, N, D], v: bf16[B, N, E]) {\n  out[b, m, e] = sum[n](softmax[n](sum[d](q[b, m, d] * k[b, n, d]) / sqrt(D)) * v[b, n, e])\n  return out\n}\n"
+    found = attn.compile(text)(q, k, v).double()
+    weights = torch.softmax(q.double() @ k.double().transpose(1, 2) / width**0.5, -1)
+    exact, magnitude = weights @ v.double(), weights @ v.double().abs()
+    assert ((found - exact).abs() <= 2.0**-9 * (exact.abs() + magnitude) * 1.02 + 1e-5 * magnitude).all()
 
 
 def test_f64_is_computed_in_double():

@@ -20,6 +20,7 @@ struct Machine {
   std::string target;            ///< As Halide names it: x86-64-linux-avx-avx2-fma-…
   unsigned vectorBytes = 16;     ///< Width of a vector register.
   unsigned vectorRegisters = 16; ///< How many of them there are.
+  bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
 
   /// The target without its features: x86-64-linux.
   std::string platform() const;
@@ -32,6 +33,7 @@ struct TilePlan {
   unsigned keyUnroll = 8;   ///< Keys of a register tile of the score product.
   unsigned valueUnroll = 8; ///< Value columns of a register tile of the weighted sum.
   unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of keyUnroll.
+  bool bf16Pairs = false;   ///< Products of bf16 tensors are computed two at a time, and weights rounded for them.
 };
 
 /// Sizes of the split plan: see docs/plans.md for its loop nest.

@@ -1,0 +1,150 @@
+//===- TilePairs.cpp - The tiled plan: products of bf16 tensors ------------===//
+//
+// Where the processor multiplies pairs of bf16 numbers (Pairs.h), a score of bf16 queries and keys is made of pairs
+// along the reduction: those of a key are read as they lie in memory, those of the queries packed once a tile.
+//
+// A bf16 output of bf16 values, weighted by a softmax alone, is made of pairs of neighbouring keys: their weights,
+// rounded to bf16, and their values, packed once a chunk. Rounding a weight changes it by 2^-9 of itself at most, as
+// rounding the output does.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Pairs.h"
+#include "Tile.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::Var;
+
+namespace attn::lowering {
+
+/// `value`, if it is read from a bf16 tensor.
+static ReadOp bf16Read(mlir::Value value) {
+  auto read = value.getDefiningOp<ReadOp>();
+  return read && read.getTensor().getType().getElementType().isBF16() ? read : ReadOp();
+}
+
+//===----------------------------------------------------------------------===//
+// Scores
+//===----------------------------------------------------------------------===//
+
+std::optional<Tile::PairFactors> Tile::pairFactors(ReduceOp op, const Environment &environment) const {
+  auto product = yielded(op.getBody()).getDefiningOp<mlir::arith::MulFOp>();
+  if (!plan.bf16Pairs || op.getKind() != ReduceKind::Sum || op.isConditional() || !product)
+    return std::nullopt;
+  auto isOf = [&](mlir::Value value, const Var &own, const Var &other) {
+    return bf16Read(value) && changesWith(value, environment, own) && !changesWith(value, environment, other);
+  };
+  mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
+  if (isOf(lhs, q, k) && isOf(rhs, k, q))
+    return PairFactors{lhs, rhs};
+  if (isOf(rhs, q, k) && isOf(lhs, k, q))
+    return PairFactors{rhs, lhs};
+  return std::nullopt;
+}
+
+/// The sum over the pairs of `product.domain`.
+void Tile::definePairedProduct(Product &product, ReduceOp op, const PairFactors &factors,
+                               const Environment &environment) {
+  Environment both[2];
+  for (int position : {0, 1}) {
+    both[position].indices = environment.indices;
+    rebindKey(both[position], keyOf(product.domain));
+    llvm::SmallVector<IndexBinding> indices = loopBindings(product.domain, product.dimensions);
+    indices.back().expr = indices.back().expr * 2 + position;
+    bindReduction(op, both[position], indices);
+  }
+  PlainRegion first(kernel, both[0]), second(kernel, both[1]);
+  Expr key = pairOf(first.expression(factors.key), second.expression(factors.key));
+  Expr query = addPairPack(factors.query, product, op, environment);
+  std::vector<Expr> element = at(q, keyOf(product.domain));
+  product.func(element) += productOfPairs(query, key);
+}
+
+/// The pairs of a factor that no key changes, at those of `product.domain`: packed once a tile.
+Expr Tile::addPairPack(mlir::Value value, const Product &product, ReduceOp op, const Environment &environment) {
+  std::vector<Var> packVars = {q};
+  std::vector<Expr> call = {q};
+  llvm::SmallVector<IndexBinding> indices;
+  for (unsigned dimension = product.dimensions; dimension-- > 0;) {
+    Var var(kernel.uniqueName("r$"));
+    packVars.push_back(var);
+    call.push_back(product.domain[dimension]);
+    indices.push_back({var, {var}, false, {}});
+  }
+  Expr pair = indices.back().expr, numbers[2];
+  for (int position : {0, 1}) {
+    Environment inner;
+    inner.indices = environment.indices;
+    indices.back().expr = pair * 2 + position;
+    bindReduction(op, inner, indices);
+    numbers[position] = PlainRegion(kernel, inner).expression(value);
+  }
+  packVars = tileVars(packVars);
+  call.push_back(tile);
+  call.insert(call.end(), others.begin(), others.end());
+  Func pack(kernel.uniqueName(func.name() + "_query_pairs"));
+  pack(packVars) = pairOf(numbers[0], numbers[1]);
+  packs.push_back(pack);
+  return pack(call);
+}
+
+//===----------------------------------------------------------------------===//
+// Outputs
+//===----------------------------------------------------------------------===//
+
+/// Only weights of a softmax: others may cancel, and their roundings then do not.
+bool Tile::pairsWeights() {
+  return plan.bf16Pairs && softmax && weights.name() == exponential.name() &&
+         kernel.typeInMemory(op.getResult()).is_bfloat() && bf16Read(yielded(op.getBody(), 1));
+}
+
+void Tile::definePairedOutput() {
+  int tileSize = plan.keyUnroll;
+  Halide::Type type = Halide::UInt(32);
+  weightPairKeys = keys({}, {}, tileSize, 2);
+  Expr pair = keyOf(weightPairKeys);
+  weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
+  weightPairs(tileVars({q, k, chunk})) = Halide::undef(type);
+  weightPairs(at(q, pair)) = pairOf(weights(at(q, 2 * pair)), weights(at(q, 2 * pair + 1)));
+
+  // The columns there are; the surplus ones of a register tile are not defined, and nobody reads what they become.
+  valuePairKeys = keys(extent(kernel, op.getResult().getType().getShape().back()), {}, tileSize, 2);
+  pair = keyOf(valuePairKeys);
+  Expr numbers[2];
+  for (int position : {0, 1}) {
+    Environment environment = bind(op.getBody(), keyBinding(2 * pair + position));
+    environment.indices[valueArgument] = {valuePairKeys[0], {}, false, {}};
+    numbers[position] = PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1));
+  }
+  valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
+  valuePairs(tileVars({e, k, chunk})) = Halide::undef(type);
+  valuePairs(at(valuePairKeys[0], pair)) = pairOf(numbers[0], numbers[1]);
+
+  outputKeys = keys({}, {}, tileSize, 2);
+  pair = keyOf(outputKeys);
+  std::vector<Var> outputVars = tileVars({q, e, chunk});
+  std::vector<Expr> element(outputVars.begin(), outputVars.end());
+  output(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
+}
+
+void Tile::schedulePairs() {
+  int lanes = plan.lanes, pairsOfChunk = plan.chunk / 2;
+  computeInChunk(weightPairs);
+  weightPairs.bound_extent(k, pairsOfChunk)
+      .update()
+      .reorder(q, weightPairKeys[0], weightPairKeys[1])
+      .vectorize(q, lanes);
+  valuePairs.compute_at(state, chunks.x)
+      .bound_extent(chunk, 1)
+      .bound_extent(tile, 1)
+      .bound_extent(k, pairsOfChunk)
+      .update()
+      .reorder(valuePairKeys[0], valuePairKeys[1], valuePairKeys[2])
+      .allow_race_conditions()
+      .vectorize(valuePairKeys[0], lanes, Halide::TailStrategy::GuardWithIf);
+}
+
+} // namespace attn::lowering
