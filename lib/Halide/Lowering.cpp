@@ -2,6 +2,7 @@
 
 #include "ArgumentChecks.h"
 #include "Implementation.h"
+#include "Lanes.h"
 #include "Pairs.h"
 #include "StepLowering.h"
 
@@ -73,6 +74,7 @@ private:
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
     lowerPairs(implementation->pipeline);
+    lowerSumsOfLanes(implementation->pipeline);
     implementation->inputs = step.inputs;
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);

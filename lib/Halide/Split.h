@@ -42,11 +42,10 @@ private:
   struct Product {
     ReduceOp op;
     Halide::Func func;
-    Halide::Func partial;             ///< (lane, key, …) results of lanes that lie along the reduction, where they do.
-    std::vector<Halide::Func> halves; ///< Lanes of `partial` joined with each other, until one is left.
-    Halide::RDom vectors;             ///< Of `partial`.
-    Halide::RDom keys;                ///< Of the first update of `func`: what there is without `rest`.
-    Halide::RDom rest;                ///< Of the second: what is left of the reduction.
+    Halide::Func partial; ///< (lane, key, …) results of lanes that lie along the reduction, where they do.
+    Halide::RDom vectors; ///< Of `partial`.
+    Halide::RDom keys;    ///< Of the first update of `func`: what there is without `rest`.
+    Halide::RDom rest;    ///< Of the second: what is left of the reduction.
   };
   /// An index whose rows read the same keys: all of them, or as many as `group` says.
   struct Shared {

@@ -92,20 +92,18 @@ void Split::scheduleProduct(Product &product) {
         .vectorize(product.rest[0]);
     return;
   }
-  // A key is used for all rows before the next.
-  product.func.update(0).reorder(order({}, rows, {product.keys[0]}));
+  // A tile of keys is used for all rows before the next.
+  product.func.update(0)
+      .reorder(order({product.keys[0]}, rows, {product.keys[1]}))
+      .allow_race_conditions()
+      .vectorize(product.keys[0]);
   product.func.update(1).reorder(order(variables(product.rest, terms), rows, {product.rest[terms]}));
-  LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[0]) : LoopLevel(product.func, rows.front());
+  LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[1]) : LoopLevel(product.func, rows.front());
   computeInChunk(product.partial, row);
-  int width = lanes;
-  for (Func &half : product.halves) {
-    width /= 2;
-    computeInChunk(half, row);
-    half.bound_extent(lane, width).bound_extent(k, 1).vectorize(lane);
-  }
   std::vector<VarOrRVar> loops = variables(product.vectors, terms);
   loops.insert(loops.begin(), {lane, k});
-  product.partial.bound_extent(k, 1).vectorize(lane).update().reorder(order(loops, rows)).vectorize(lane);
+  product.partial.bound_extent(k, plan.scoreKeys).vectorize(lane).unroll(k);
+  product.partial.update().reorder(order(loops, rows)).vectorize(lane).unroll(k);
 }
 
 void Split::schedule() {

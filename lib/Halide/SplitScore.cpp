@@ -1,5 +1,6 @@
 //===- SplitScore.cpp - The split plan: scores ------------------------------===//
 
+#include "Lanes.h"
 #include "Mathematics.h"
 #include "Split.h"
 
@@ -80,18 +81,14 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   product.partial(stageVars({lane, k})) = identity(kind, value.type());
   product.partial(partialAt) = combine(kind, product.partial(partialAt), value);
 
-  // Key by key, so that memory is read in order.
-  product.keys = tiles(1);
-  Expr key = product.keys[0];
-  Func joined = product.partial;
-  for (int width = lanes / 2; width > 0; width /= 2) {
-    Func half(kernel.uniqueName(func.name() + "_half"));
-    half(stageVars({lane, k})) = combine(kind, joined(at({lane, k})), joined(at({lane + width, k})));
-    product.halves.push_back(half);
-    joined = half;
-  }
+  product.keys = tiles(plan.scoreKeys, Expr(plan.scoreKeys));
+  Expr key = product.keys[1] * plan.scoreKeys + product.keys[0];
+  std::vector<Expr> values;
+  for (int index = 0; index < lanes; ++index)
+    values.push_back(product.partial(at({index, key})));
   product.func(stageVars({k})) = Halide::undef(value.type());
-  product.func(at({key})) = joined(at({0, key}));
+  bool isSum = kind == ReduceKind::Sum && value.type() == Halide::Float(32);
+  product.func(at({key})) = isSum ? sumOfLanes(values) : combineTree(kind, values);
 
   unsigned count = sizes.size();
   product.rest = tiles(1, restSizes);

@@ -116,8 +116,8 @@ void Plan::print(llvm::raw_ostream &os) const {
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
      << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
      << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
-     << " rows in a pass over keys, register tiles of 1 key x " << lanes << " terms and " << split.keyTile << " keys x "
-     << split.valueVectors * lanes << " outputs\n"
+     << " rows in a pass over keys, register tiles of " << split.scoreKeys << " keys x " << lanes << " terms and "
+     << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums) {
     os << "sum " << sum.name << ": ";

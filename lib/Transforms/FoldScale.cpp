@@ -11,7 +11,9 @@
 //
 // Only scales that are finite whatever the parameters hold (Finiteness.h) are moved: c · Σ is not Σ c·x for c = ∞, nor
 // over no elements, which is what `/ sqrt(D)` comes to for D = 0. Division by a constant stays unless its reciprocal is
-// exact. A scale that stays costs one multiplication a pair, too little to be measured beside a dot product.
+// exact. Nor is a factor that is read from a bf16 or f16 tensor scaled: as it is, its products with another are exact, and
+// processors have instructions for them. A scale that stays costs one multiplication a pair, too little to be measured
+// beside a dot product.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,6 +34,12 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
+/// Whether `value` is read from a tensor of 16-bit floats.
+static bool isNarrowRead(Value value) {
+  auto read = value.getDefiningOp<ReadOp>();
+  return read && read.getType().isF32() && read.getTensor().getType().getElementType().getIntOrFloatBitWidth() == 16;
+}
+
 /// The operand of a multiplication in `reduce` that can take a scale: a factor of its terms that does not depend on the
 /// key. Null if there is none.
 static OpOperand *scalableFactor(ReduceOp reduce, const PairFormula &formula) {
@@ -43,7 +51,7 @@ static OpOperand *scalableFactor(ReduceOp reduce, const PairFormula &formula) {
     Operation *op = operand->get().getDefiningOp();
     bool once = operand->get().hasOneUse();
     bool product = isa_and_nonnull<arith::MulFOp>(operand->getOwner());
-    if (product && !formula.dependsOnKey(operand->get()))
+    if (product && !formula.dependsOnKey(operand->get()) && !isNarrowRead(operand->get()))
       return operand;
     if (once && isa_and_nonnull<arith::MulFOp>(op))
       for (OpOperand &factor : op->getOpOperands())

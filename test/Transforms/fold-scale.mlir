@@ -35,3 +35,25 @@ attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
   %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[M, N], f32>
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// Numbers of 16 bits are not scaled.
+// CHECK-LABEL: attn.kernel @narrow(
+// CHECK:         attn.reduce
+// CHECK-NEXT:      %[[Q:.*]] = attn.read %q
+// CHECK-NEXT:      %[[K:.*]] = attn.read %k
+// CHECK-NEXT:      arith.mulf %[[Q]], %[[K]] : f32
+attn.kernel @narrow(%q: !attn.tensor<[M, D], bf16>, %k: !attn.tensor<[N, D], bf16>) {
+  %score = attn.score "score"(%m: M, %n: N) : f32 {
+    %cst = arith.constant 2.500000e-01 : f32
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], bf16>
+      %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], bf16>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    %1 = arith.mulf %0, %cst : f32
+    attn.yield %1 : f32
+  }
+  %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[M, N], f32>
+  attn.return %weight : !attn.tensor<[M, N], f32> as f32
+}

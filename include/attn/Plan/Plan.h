@@ -41,6 +41,7 @@ struct SplitPlan {
   int queries = 8;      ///< The most queries for which it is taken rather than the tiled plan.
   int rows = 16;        ///< The most rows of an index that share keys in one pass over them.
   int chunk = 256;      ///< Keys between two rescalings.
+  int scoreKeys = 4;    ///< Keys of a register tile of the scores.
   int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn.
   int valueVectors = 4; ///< Vectors of value columns in a register tile of the weighted sum.
   int tasks = 32;       ///< Spans are made until there are as many tasks.

@@ -218,7 +218,8 @@ def AttnFoldScale : Pass<"attn-fold-scale", "::attn::KernelOp"> {
     A factor of a score that does not depend on the key goes inside the dot product, beside the part of it that does not
     depend on the key either; the lowering computes that product once for a query. It is pushed through sums, differences and
     choices on the way. Only factors that are finite whatever the parameters hold are moved, for ∞ · Σ is not Σ ∞, and
-    division by a constant whose reciprocal is exact.
+    division by a constant whose reciprocal is exact. What is read from a tensor of bf16 or f16 stays as it is: its products with
+    another are exact.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {

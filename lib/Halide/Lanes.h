@@ -1,0 +1,20 @@
+//===- Lanes.h - Sums over the lanes of vectors -----------------*- C++ -*-===//
+
+#ifndef ATTN_LIB_HALIDE_LANES_H
+#define ATTN_LIB_HALIDE_LANES_H
+
+#include "Halide.h"
+
+namespace attn::lowering {
+
+/// values[0] + values[1] + …, added pairwise: floats, as many as a vector has lanes, that lie one after the other in
+/// memory. Where several such sums are computed in a vector, all their values are loaded as they lie and added across
+/// lanes.
+Halide::Expr sumOfLanes(const std::vector<Halide::Expr> &values);
+
+/// What those sums become, once Halide has vectorised `pipeline`.
+void lowerSumsOfLanes(Halide::Pipeline &pipeline);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_LANES_H
