@@ -101,7 +101,9 @@ void Split::scheduleProduct(Product &product) {
   LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[1]) : LoopLevel(product.func, rows.front());
   computeInChunk(product.partial, row);
   std::vector<VarOrRVar> loops = variables(product.vectors, terms);
-  loops.insert(loops.begin(), {lane, k});
+  // Key by key: memory is read in order, as prefetchers like it.
+  loops.insert(loops.begin(), lane);
+  loops.push_back(k);
   product.partial.bound_extent(k, plan.scoreKeys).vectorize(lane).unroll(k);
   product.partial.update().reorder(order(loops, rows)).vectorize(lane).unroll(k);
 }

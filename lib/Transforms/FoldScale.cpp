@@ -11,9 +11,9 @@
 //
 // Only scales that are finite whatever the parameters hold (Finiteness.h) are moved: c · Σ is not Σ c·x for c = ∞, nor
 // over no elements, which is what `/ sqrt(D)` comes to for D = 0. Division by a constant stays unless its reciprocal is
-// exact. Nor is a factor that is read from a bf16 or f16 tensor scaled: as it is, its products with another are exact, and
-// processors have instructions for them. A scale that stays costs one multiplication a pair, too little to be measured
-// beside a dot product.
+// exact. Nor is a factor that is read from a bf16 or f16 tensor scaled: as it is, its products with another are exact,
+// and processors have instructions for them. A scale that stays costs one multiplication a pair, too little to be
+// measured beside a dot product.
 //
 //===----------------------------------------------------------------------===//
 
