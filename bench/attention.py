@@ -12,6 +12,7 @@ from typing import Any, Callable
 import torch
 import torch.nn.functional as F
 
+from .iree import iree
 from .workload import Call, Workload
 
 Tensors = dict[str, torch.Tensor]
@@ -130,6 +131,8 @@ def attention(
     few = queries <= 16  # decoding: bound by reading the keys and values
     scores_fit = batch * heads * queries * keys <= 1 << 26
     peers = {"flex": lambda: flex(variant, q, k, v, tensors)}
+    if dtype == "f32" and not few and groups == heads and not (variant.change or variant.mask):
+        peers["iree"] = lambda: iree(q, k, v)
     if variant.dense or not variant.change:
         peers["sdpa"] = lambda: sdpa(variant, q, k, v, tensors)
     return Workload(
