@@ -57,15 +57,23 @@ Expr exp2(Expr x) {
   return scaleByPowerOfTwo(exp2OfFraction(bounded - whole), whole);
 }
 
+/// e^x is 2^n times e^r for these n and r: x = n ln 2 + r with ln 2 in two parts, so that r is exact to the last bit.
+static std::pair<Expr, Expr> partsOfExp(Expr x) {
+  Expr whole = round(x * 1.44269504088896341f);
+  Expr r = (x - whole * 0.693359375f) - whole * -2.12194440e-4f;
+  return {whole, polynomial(r, {0.0013926182f, 0.008363178f, 0.041666556f, 0.16666576f, 0.5f, 1.0f, 1.0f})};
+}
+
 Expr exp(Expr x) {
   if (x.type().bits() == 64)
     return Halide::exp(x);
-  // x = n ln 2 + r with ln 2 in two parts, so that r is exact to the last bit.
-  Expr bounded = select(x < -110.0f, -110.0f, x > 90.0f, 90.0f, x);
-  Expr whole = round(bounded * 1.44269504088896341f);
-  Expr r = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
-  Expr power = polynomial(r, {0.0013926182f, 0.008363178f, 0.041666556f, 0.16666576f, 0.5f, 1.0f, 1.0f});
+  auto [whole, power] = partsOfExp(select(x < -110.0f, -110.0f, x > 90.0f, 90.0f, x));
   return scaleByPowerOfTwo(power, whole);
+}
+
+Expr expOfBounded(Expr x) {
+  auto [whole, power] = partsOfExp(x);
+  return power * powerOfTwo(whole);
 }
 
 Expr tanh(Expr x) {
@@ -144,7 +152,24 @@ Expr convert(Expr value, Type type) {
   return type.is_bfloat() ? toBFloat16(value) : cast(type, value);
 }
 
-Expr maximum(Expr a, Expr b) { return select(a > b || is_nan(a), a, b); }
-Expr minimum(Expr a, Expr b) { return select(a < b || is_nan(a), a, b); }
+/// Whether `value` is a constant other than NaN and ±0.
+static bool isNonzero(const Expr &value) {
+  auto number = Internal::as_const_float(value);
+  return number && (*number < 0 || *number > 0);
+}
+
+/// A constant is compared first, so that a NaN, which no comparison is true of, is the result: one instruction. (Halide
+/// makes `a >= b` of vectors the negation of `a < b`.)
+Expr maximum(Expr a, Expr b) {
+  if (isNonzero(b))
+    std::swap(a, b);
+  return isNonzero(a) ? select(a > b, a, b) : select(a > b || is_nan(a), a, b);
+}
+
+Expr minimum(Expr a, Expr b) {
+  if (isNonzero(b))
+    std::swap(a, b);
+  return isNonzero(a) ? select(a < b, a, b) : select(a < b || is_nan(a), a, b);
+}
 
 } // namespace attn::lowering

@@ -18,6 +18,8 @@ Halide::Expr exp2OfNonPositive(Halide::Expr x);
 Halide::Expr exp2(Halide::Expr x);
 /// e^x for all x (f32; f64 by libm).
 Halide::Expr exp(Halide::Expr x);
+/// e^x for −87 ≤ x ≤ 87 (f32), where neither it nor its parts leave the range of normal numbers; NaN stays NaN.
+Halide::Expr expOfBounded(Halide::Expr x);
 /// tanh x for all x (f32; f64 by libm).
 Halide::Expr tanh(Halide::Expr x);
 /// The natural logarithm, subnormals and special values included.

@@ -277,6 +277,24 @@ static Expr compare(mlir::arith::CmpFPredicate predicate, Expr a, Expr b) {
   llvm_unreachable("unknown predicate");
 }
 
+/// The operand that `Op` with a constant bounds, if `value` is that.
+template <typename Op> static mlir::Value boundedBy(mlir::Value value, llvm::function_ref<bool(double)> isBound) {
+  auto op = value.getDefiningOp<Op>();
+  mlir::FloatAttr constantBound;
+  for (unsigned position = 0; op && position < 2; ++position)
+    if (mlir::matchPattern(op->getOperand(position), mlir::m_Constant(&constantBound)) &&
+        isBound(constantBound.getValueAsDouble()))
+      return op->getOperand(1 - position);
+  return {};
+}
+
+/// Whether `value` is clamped to ±limit, or NaN.
+static bool isWithin(mlir::Value value, double limit) {
+  mlir::Value below =
+      boundedBy<mlir::arith::MaximumFOp>(value, [&](double low) { return low >= -limit && low <= limit; });
+  return below && boundedBy<mlir::arith::MinimumFOp>(below, [&](double high) { return high <= limit; });
+}
+
 Expr RegionLowering::lowerFloat(mlir::Operation *op) {
   auto operand = [&](unsigned index) { return expression(op->getOperand(index)); };
   using namespace mlir;
@@ -315,7 +333,10 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::AndIOp) { return operand(0) && operand(1); })
       .Case([&](arith::OrIOp) { return operand(0) || operand(1); })
       .Case([&](arith::XOrIOp) { return operand(0) != operand(1); })
-      .Case([&](math::ExpOp) { return lowering::exp(operand(0)); })
+      .Case([&](math::ExpOp exponential) {
+        bool isBounded = result.isF32() && isWithin(exponential.getOperand(), 87);
+        return isBounded ? expOfBounded(operand(0)) : lowering::exp(operand(0));
+      })
       .Case([&](math::Exp2Op) { return lowering::exp2(operand(0)); })
       .Case([&](math::LogOp) { return lowering::log(operand(0)); })
       .Case([&](math::Log2Op) {

@@ -106,6 +106,13 @@ def test_integers_are_reduced_in_64_bits(dtype, limit):
     assert tuple(map(int, kernel(x, np.zeros(1000, bool)))) == (1000 * limit, LEAST, GREATEST)
 
 
+@pytest.mark.parametrize("expr", ["max(x[n], 1.5)", "min(1.5, x[n])", "max(x[n], 0.0)", "min(x[n], 0.0)", "min(max(x[n], -1.5), 1.5)", "exp(min(max(x[n], -87.0), 87.0))"])
+def test_bounds_keep_nan_and_infinities(expr):
+    kernel = attn.compile(f"attention f(x: f32[N]) {{\n  r[n] = {expr}\n  return r\n}}\n")
+    x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -2.0, 100.0, -100.0] * 4, "f")  # whole vectors, and what is left
+    np.testing.assert_allclose(kernel(x), kernel.reference(x), rtol=2e-6)
+
+
 def test_logsumexp_of_infinities_and_nan():
     x = np.array([[-np.inf, np.nan, 1], [np.inf, 1, 2], [-np.inf] * 3, [np.nan] * 3, [5, np.nan, np.nan], [0, 1, 1e9]], "f")
     kernel = attn.compile("attention f(x: f32[M, N]) {\n  lse[m] = logsumexp[n](x[m, n])\n  return lse\n}\n")
