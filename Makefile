@@ -30,10 +30,10 @@ asan:                   ## the same tests with the address and undefined-behavio
 	$(MAKE) test PRESET=asan
 
 bench:                  ## kernels beside their peers and the machine's limits (an hour on a quiet machine)
-	./setup.sh --test
+	./setup.sh --bench
 	$(CMAKE) --preset release
 	$(CMAKE) --build --preset release --target attn_python
-	.venv/bin/python -m bench
+	.venv/bin/python -m bench --page docs/performance.md --plot docs/share-of-limit.png
 
 format:                 ## the layout of .clang-format, in place
 	clang-format-22 -i $(SOURCES)

@@ -1,17 +1,19 @@
 #!/bin/sh
 # Installs what attn needs and this machine lacks: Debian packages (debian-packages.txt) and the PyPI packages of
-# .venv (requirements.txt); with --test also those of debian-packages-test.txt and requirements-test.txt. Quick when
-# nothing is missing.
+# .venv (requirements.txt); with --test also those of debian-packages-test.txt and requirements-test.txt, with --bench
+# requirements-bench.txt as well. Quick when nothing is missing.
 #
-#   ./setup.sh [--test]
+#   ./setup.sh [--test | --bench]
 set -eu
 cd "$(dirname "$0")"
 requirements=requirements.txt
 packages=debian-packages.txt
-if [ "${1:-}" = --test ]; then
-  requirements=requirements-test.txt
-  packages="$packages debian-packages-test.txt"
-fi
+case ${1:-} in
+  --test | --bench)
+    requirements=requirements-${1#--}.txt
+    packages="$packages debian-packages-test.txt"
+    ;;
+esac
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -68,7 +70,7 @@ if [ ! -x .venv/bin/python ]; then
   /usr/bin/python3 -m venv .venv
 fi
 # The stamp of a set of packages is the checksum of the files that list them.
-stamp=.venv/.installed-$(cat requirements.txt "$requirements" | sha256sum | cut -c1-16)
+stamp=.venv/.installed-$(cat requirements.txt requirements-test.txt "$requirements" | sha256sum | cut -c1-16)
 if [ ! -e "$stamp" ]; then
   say "installing the PyPI packages of $requirements into .venv"
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$requirements"

@@ -1,6 +1,6 @@
 """Measures the workloads and prints a table.
 
-python -m bench [GROUP...] [--only TEXT] [--threads 1 2] [--rounds 9] [--json FILE]
+python -m bench [GROUP...] [--only TEXT] [--threads 1 2] [--rounds 9] [--json FILE] [--page FILE] [--plot FILE]
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from . import page
 from .catalogue import GROUPS
 from .limits import Meter
 from .measure import measure
@@ -28,6 +30,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", nargs="+", type=int, default=sorted({1, os.cpu_count() or 1}), metavar="N")
     parser.add_argument("--rounds", type=int, default=9, help="of which the median is taken")
     parser.add_argument("--json", metavar="FILE", help="where the times of every round are stored")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="the page whose table is replaced by this one: docs/performance.md")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="where the shares of the group `lengths` are drawn")
     return parser.parse_args()
 
 
@@ -36,23 +40,28 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"PyTorch {torch.__version__}, {os.cpu_count()} cores, load {load:.1f}\n\n{header()}", flush=True)
     chosen = [
-        (threads, workload)
+        (group, threads, workload)
         for group in options.groups or GROUPS
         for workload in GROUPS[group]()
         if options.only in workload.name and options.dtype in (None, workload.dtype)
         for threads in options.threads
     ]
     meters = {threads: Meter(threads) for threads in options.threads}
-    rows = []
-    for threads, workload in tqdm(chosen, file=sys.stderr, disable=not sys.stderr.isatty()):
-        rows.append(measure(workload, threads, options.rounds, meters[threads]))
-        tqdm.write(line(rows[-1]), file=sys.stdout)
+    rows, lengths = [], []
+    for group, threads, workload in tqdm(chosen, file=sys.stderr, disable=not sys.stderr.isatty()):
+        row = measure(workload, threads, options.rounds, meters[threads])
+        (lengths if group == "lengths" else rows).append(row)
+        tqdm.write(line(row), file=sys.stdout)
         sys.stdout.flush()
     if any(row.failures for row in rows):
         print(f"\nWho could not run:\n\n{failures(rows)}")
+    if options.page:
+        page.write(options.page, rows, torch.__version__)
+    if options.plot:
+        page.plot(options.plot, [row for row in lengths if row.threads == 1])
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump([dataclasses.asdict(row) for row in rows], file, indent=1)
+            json.dump([dataclasses.asdict(row) for row in rows + lengths], file, indent=1)
 
 
 main()

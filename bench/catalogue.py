@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Callable, Iterator
@@ -227,9 +228,19 @@ def others() -> Iterator[Workload]:
     yield textbook()
 
 
+def lengths() -> Iterator[Workload]:
+    """For the plot: without peers."""
+    for dtype in ("f32", "bf16"):
+        for mask, variant in (("full", PLAIN), ("causal", CAUSAL)):
+            for tokens in (128, 256, 512, 1024, 2048, 4096, 8192):
+                workload = attention(f"N{tokens} {mask}", variant, queries=tokens, dtype=dtype)
+                yield dataclasses.replace(workload, peers={}, races_formula=False)
+
+
 GROUPS: dict[str, Callable[[], Iterator[Workload]]] = {
     "prefill": prefill,
     "masks": masks_and_scores,
     "decode": decode,
     "others": others,
+    "lengths": lengths,
 }

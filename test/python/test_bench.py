@@ -1,6 +1,7 @@
 """The benchmark's workloads are what their names say: spec, formula and PyTorch's attention agree, at sizes that are quick."""
 
 import dataclasses
+import importlib.util
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ import attn
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
-from bench import catalogue, measure, table  # noqa: E402
+from bench import catalogue, measure, page, table  # noqa: E402
 from bench.attention import Variant, attention  # noqa: E402
 
 VARIANTS = {name: value for name, value in vars(catalogue).items() if isinstance(value, Variant)}
@@ -57,3 +58,21 @@ def test_a_row_of_the_table():
     assert row.share() == (pytest.approx(row.flops / row.median("attn") / 1e12), "FMA")
     assert table.failures([row]) == "- small: broken: cannot"
     assert table.line(row).count("|") == table.header().splitlines()[0].count("|")
+
+
+def test_the_page_and_the_plot(tmp_path):
+    rows = [
+        measure.measure(dataclasses.replace(attention(f"N{n} full", queries=n, heads=1, width=8), peers={}, races_formula=False), 1, 2, Meter())
+        for n in (64, 128)
+    ]
+    attn.set_num_threads(0)
+    target = tmp_path / "performance.md"
+    target.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n", encoding="utf-8")
+    page.write(target, rows, "2")
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "- 1 thread: 1000 GF/s of f32 multiply-adds, 2000 GF/s of bf16 dot products, 10.0 GB/s read" in text
+    assert table.line(rows[0]) in text
+    if importlib.util.find_spec("matplotlib"):
+        page.plot(tmp_path / "plot.png", rows)
+        assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"

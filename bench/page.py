@@ -1,0 +1,67 @@
+"""The latest table as a page, docs/performance.md, with a plot beside it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from .measure import Row
+from .table import failures, header, line
+
+BEGIN, END = "<!-- Written by make bench; do not edit. -->", "<!-- End of what make bench writes. -->"
+
+
+def machine_name() -> str:
+    """The processor's name, as Linux gives it."""
+    for text in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if text.startswith("model name"):
+            return text.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def limits(rows: list[Row]) -> str:
+    """The medians of the limits, for each number of threads."""
+    lines = []
+    for threads in sorted({row.threads for row in rows}):
+        of = [row.limits for row in rows if row.threads == threads]
+        flops, bf16, bandwidth = (sorted(each[name] for each in of)[len(of) // 2] / 1e9 for name in ("flops", "bf16_flops", "bandwidth"))
+        bf16_text = f"{bf16:.0f} GF/s of bf16 dot products, " if bf16 else ""
+        lines.append(f"- {threads} thread{'s' * (threads > 1)}: {flops:.0f} GF/s of f32 multiply-adds, {bf16_text}{bandwidth:.1f} GB/s read")
+    return "\n".join(lines)
+
+
+def write(path: Path, rows: list[Row], torch_version: str) -> None:
+    """Replaces what stands between the markers of the page."""
+    page = path.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    parts = [f"{machine_name()}, PyTorch {torch_version}.", f"Limits, measured between the rows:\n\n{limits(rows)}"]
+    parts.append("\n".join([header(), *map(line, rows)]))
+    if any(row.failures for row in rows):
+        parts.append(f"Who could not run:\n\n{failures(rows)}")
+    body = "\n\n".join(parts)
+    path.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
+
+
+def plot(path: Path, rows: list[Row]) -> None:
+    """The share of the limit over the number of tokens, of rows of the group `lengths`: PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    series: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        length, mask = row.name.removeprefix("N").split()
+        series.setdefault(f"{row.dtype} {mask}", []).append((int(length), row.share()[0]))
+    for name, points in series.items():
+        axes.plot(*zip(*sorted(points)), marker="o", linestyle="--" if "bf16" in name else "-", label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted({length for points in series.values() for length, _ in points}))
+    axes.xaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
+    axes.set(xlabel="tokens", ylabel="share of the peak of multiply-adds or bf16 dot products", ylim=(0, 1))
+    axes.set_title(f"8 heads of width 64, 1 thread: {machine_name()}", fontsize="medium")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
