@@ -5,6 +5,7 @@
 #include "Lanes.h"
 #include "Pairs.h"
 #include "StepLowering.h"
+#include "Transposition.h"
 
 using namespace attn;
 using namespace attn::lowering;
@@ -75,6 +76,7 @@ private:
     dropArgumentChecks(implementation->pipeline);
     lowerPairs(implementation->pipeline);
     lowerSumsOfLanes(implementation->pipeline);
+    transposeCopies(implementation->pipeline);
     implementation->inputs = step.inputs;
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);

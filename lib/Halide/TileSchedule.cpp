@@ -95,7 +95,7 @@ void Tile::schedule() {
   }
   for (Transposed &read : transposed) {
     computeInChunk(read.func);
-    read.func.bound_extent(k, chunkSize).update().reorder(read.keys[0], q, read.keys[1]).unroll(read.keys[0]);
+    read.func.bound_extent(k, chunkSize).update().reorder(q, read.keys[0], read.keys[1]).vectorize(q, lanes);
   }
   auto overKeys = [&](Func stage, llvm::ArrayRef<RDom> domains) {
     computeInChunk(stage);

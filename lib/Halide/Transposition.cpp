@@ -1,0 +1,225 @@
+//===- Transposition.cpp - Copies that turn rows into columns ---------------===//
+
+#include "Transposition.h"
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace attn::lowering {
+
+namespace {
+/// A store of a vector whose lanes are read from rows: their neighbours in memory belong to the next point of the loop.
+struct RowStore {
+  const Load *load = nullptr; ///< Null: the store is none.
+  int lanes = 0;
+  Expr along; ///< The loop's variable as the rows have it, perhaps clamped; of a block in which it never is, both ends
+              ///< tell.
+};
+
+class TransposeCopies : public IRMutator {
+  using IRMutator::visit;
+
+  /// The load that `value` is, or converts.
+  static const Load *loadOf(const Expr &value) {
+    const auto *conversion = value.as<Cast>();
+    return conversion ? loadOf(conversion->value) : value.as<Load>();
+  }
+
+  /// `value` with this in place of its load.
+  static Expr replaceLoad(const Expr &value, const Expr &loaded) {
+    const auto *conversion = value.as<Cast>();
+    return conversion ? Cast::make(value.type(), replaceLoad(conversion->value, loaded)) : loaded;
+  }
+
+  static RowStore rowStore(const Store *store, const std::string &loop) {
+    const Load *load = loadOf(store->value);
+    const auto *where = store->index.as<Ramp>();
+    int lanes = store->value.type().lanes();
+    bool isVector = where && is_const_one(where->stride) && where->base.type().is_scalar();
+    bool isPowerOfTwo = lanes >= 4 && (lanes & (lanes - 1)) == 0;
+    if (!load || !isVector || !isPowerOfTwo || load->name == store->name || !is_const_one(load->predicate) ||
+        !is_const_one(store->predicate) || !expr_uses_var(load->index, loop) || !expr_uses_var(store->index, loop))
+      return {};
+    if (const auto *ramp = load->index.as<Ramp>()) {
+      bool inRows = !is_const(ramp->stride) && !expr_uses_var(ramp->stride, loop) && isClamped(ramp->base, loop);
+      return inRows ? RowStore{load, lanes, ramp->base} : RowStore{};
+    }
+    if (const auto *sum = load->index.as<Add>())
+      for (auto [start, along] : {std::pair{sum->a, sum->b}, std::pair{sum->b, sum->a}}) {
+        const auto *broadcast = along.as<Broadcast>();
+        if (broadcast && broadcast->value.type().is_scalar() && !expr_uses_var(start, loop) &&
+            isClamped(broadcast->value, loop))
+          return {load, lanes, broadcast->value};
+      }
+    return {};
+  }
+
+  /// Whether `value` is the variable `loop` plus what does not depend on it, bounded by what does not: from one point
+  /// to the next it grows by 1 or not at all.
+  static bool isClamped(const Expr &value, const std::string &loop) {
+    if (const auto *variable = value.as<Variable>())
+      return variable->name == loop;
+    auto ofOne = [&](const Expr &a, const Expr &b) {
+      return (isClamped(a, loop) && !expr_uses_var(b, loop)) || (isClamped(b, loop) && !expr_uses_var(a, loop));
+    };
+    if (const auto *sum = value.as<Add>())
+      return ofOne(sum->a, sum->b);
+    if (const auto *least = value.as<Min>())
+      return ofOne(least->a, least->b);
+    const auto *greatest = value.as<Max>();
+    return greatest && ofOne(greatest->a, greatest->b);
+  }
+
+  /// Whether all that `body` does is to copy, whatever the order of the loop's points; and something of it in rows.
+  static bool copies(const Stmt &body, const std::string &loop, bool &inRows) {
+    if (const auto *block = body.as<Block>())
+      return copies(block->first, loop, inRows) && copies(block->rest, loop, inRows);
+    if (const auto *choice = body.as<IfThenElse>())
+      return !expr_uses_var(choice->condition, loop) && copies(choice->then_case, loop, inRows) &&
+             (!choice->else_case.defined() || copies(choice->else_case, loop, inRows));
+    if (const auto *let = body.as<LetStmt>())
+      return !expr_uses_var(let->value, loop) && copies(let->body, loop, inRows);
+    if (const auto *inner = body.as<For>())
+      return inner->for_type == ForType::Serial && !expr_uses_var(inner->min, loop) &&
+             !expr_uses_var(inner->extent, loop) && copies(inner->body, loop, inRows);
+    const auto *store = body.as<Store>();
+    if (!store)
+      return false;
+    const Load *load = loadOf(store->value);
+    inRows |= rowStore(store, loop).load != nullptr;
+    return load && load->name != store->name;
+  }
+
+  /// Rows to columns: each round takes neighbours from both halves in turn, and log2(lanes) rounds are a transposition.
+  static std::vector<Expr> transposed(std::vector<Expr> rows, std::vector<std::pair<std::string, Expr>> &lets) {
+    int lanes = static_cast<int>(rows.size());
+    std::vector<int> low, high;
+    for (int lane = 0; lane < lanes / 2; ++lane) {
+      low.insert(low.end(), {lane, lanes + lane});
+      high.insert(high.end(), {lanes / 2 + lane, lanes + lanes / 2 + lane});
+    }
+    auto named = [&](Expr value) {
+      lets.push_back({unique_name("transposed"), value});
+      return Variable::make(value.type(), lets.back().first);
+    };
+    for (Expr &row : rows)
+      row = named(row);
+    for (int round = 1; round < lanes; round *= 2) {
+      std::vector<Expr> next;
+      for (int pair = 0; pair < lanes / 2; ++pair)
+        for (const std::vector<int> &order : {low, high})
+          next.push_back(named(Shuffle::make({rows[pair], rows[pair + lanes / 2]}, order)));
+      rows = next;
+    }
+    return rows;
+  }
+
+  /// `store` at the points `loop`, `loop` + 1, … of a block.
+  static Stmt storeBlock(const Store *store, const RowStore &row, const std::string &loop) {
+    std::vector<std::pair<std::string, Expr>> lets;
+    lets.push_back({unique_name("rows"), row.load->index});
+    Expr starts = Variable::make(row.load->index.type(), lets[0].first);
+    std::vector<Expr> rows;
+    for (int lane = 0; lane < row.lanes; ++lane) {
+      Expr start = Shuffle::make_extract_element(starts, lane);
+      rows.push_back(Load::make(row.load->type, row.load->name, Ramp::make(start, make_one(start.type()), row.lanes),
+                                row.load->image, row.load->param, const_true(row.lanes), ModulusRemainder()));
+    }
+    std::vector<Expr> columns = transposed(std::move(rows), lets);
+    std::vector<Stmt> stores;
+    Expr variable = Variable::make(Int(32), loop);
+    for (int point = 0; point < row.lanes; ++point) {
+      Expr value = replaceLoad(store->value, columns[point]);
+      stores.push_back(Store::make(store->name, value, substitute(loop, variable + point, store->index), store->param,
+                                   const_true(row.lanes), ModulusRemainder()));
+    }
+    Stmt result = Block::make(stores);
+    for (auto let = lets.rbegin(); let != lets.rend(); ++let)
+      result = LetStmt::make(let->first, let->second, result);
+    return result;
+  }
+
+  /// `body` at all points of a block that begins at `loop`.
+  static Stmt block(const Stmt &body, const std::string &loop, int lanes) {
+    if (const auto *both = body.as<Block>())
+      return Block::make(block(both->first, loop, lanes), block(both->rest, loop, lanes));
+    if (const auto *choice = body.as<IfThenElse>())
+      return IfThenElse::make(choice->condition, block(choice->then_case, loop, lanes),
+                              choice->else_case.defined() ? block(choice->else_case, loop, lanes) : Stmt());
+    if (const auto *let = body.as<LetStmt>())
+      return LetStmt::make(let->name, let->value, block(let->body, loop, lanes));
+    if (const auto *store = body.as<Store>())
+      if (RowStore row = rowStore(store, loop); row.load && row.lanes == lanes) {
+        Expr last = substitute(loop, Variable::make(Int(32), loop) + (lanes - 1), row.along);
+        return IfThenElse::make(last - row.along == lanes - 1, storeBlock(store, row, loop),
+                                pointByPoint(body, loop, lanes));
+      }
+    if (const auto *inner = body.as<For>())
+      return For::make(inner->name, inner->min, inner->extent, inner->for_type, inner->partition_policy,
+                       inner->device_api, block(inner->body, loop, lanes));
+    return pointByPoint(body, loop, lanes);
+  }
+
+  static Stmt pointByPoint(const Stmt &body, const std::string &loop, int lanes) {
+    std::string within = unique_name("point");
+    Expr point = Variable::make(Int(32), loop) + Variable::make(Int(32), within);
+    return For::make(within, 0, lanes, ForType::Serial, Partition::Never, DeviceAPI::None,
+                     substitute(loop, point, body));
+  }
+
+  /// The lanes of the first store in rows.
+  static int lanesOf(const Stmt &body, const std::string &loop) {
+    if (const auto *both = body.as<Block>()) {
+      int first = lanesOf(both->first, loop);
+      return first ? first : lanesOf(both->rest, loop);
+    }
+    if (const auto *choice = body.as<IfThenElse>()) {
+      int first = lanesOf(choice->then_case, loop);
+      return first || !choice->else_case.defined() ? first : lanesOf(choice->else_case, loop);
+    }
+    if (const auto *let = body.as<LetStmt>())
+      return lanesOf(let->body, loop);
+    if (const auto *inner = body.as<For>())
+      return lanesOf(inner->body, loop);
+    const auto *store = body.as<Store>();
+    return store ? rowStore(store, loop).lanes : 0;
+  }
+
+  /// `body` without names for what depends on `loop`: where they stand, their values show how.
+  static Stmt withoutLets(const Stmt &body, const std::string &loop) {
+    class Inline : public IRMutator {
+      using IRMutator::visit;
+      Stmt visit(const LetStmt *let) override {
+        return expr_uses_var(let->value, loop) ? mutate(substitute(let->name, let->value, let->body))
+                                               : IRMutator::visit(let);
+      }
+
+    public:
+      std::string loop;
+    } mutator;
+    mutator.loop = loop;
+    return mutator.mutate(body);
+  }
+
+  Stmt visit(const For *op) override {
+    if (op->for_type != ForType::Serial)
+      return IRMutator::visit(op);
+    bool inRows = false;
+    Stmt body = withoutLets(op->body, op->name);
+    if (!copies(body, op->name, inRows) || !inRows)
+      return IRMutator::visit(op);
+    int lanes = lanesOf(body, op->name);
+    std::string blocks = unique_name(op->name + "_blocks");
+    Expr first = op->min + Variable::make(Int(32), blocks) * lanes, count = op->extent / lanes;
+    Stmt blocked = For::make(blocks, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None,
+                             LetStmt::make(op->name, first, block(body, op->name, lanes)));
+    Stmt rest = For::make(op->name, op->min + count * lanes, op->extent % lanes, ForType::Serial, Partition::Never,
+                          op->device_api, op->body);
+    return Block::make(blocked, rest);
+  }
+};
+} // namespace
+
+void transposeCopies(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new TransposeCopies); }
+
+} // namespace attn::lowering
