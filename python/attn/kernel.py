@@ -53,6 +53,10 @@ class Kernel:
         Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
         fit; with `check_bounds`, IndexError for a subscript that depends on data and is outside its tensor. Nothing is written then.
         """
+        if out is None and not kwargs:
+            results = self._kernel.run_exchanged(args)  # None where the arguments need more care
+            if results is not None:
+                return results[0] if len(results) == 1 else self._results(*results)
         return self._run(self._kernel.run, args, kwargs, out)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <limits>
-#include <optional>
 
 namespace nb = nanobind;
 
@@ -23,13 +22,6 @@ constexpr NamedType namedTypes[] = {
 };
 
 constexpr uint8_t complexCode = 5; // DLPack's; no kernel has such tensors
-
-std::optional<DLDataType> typeNamed(const std::string &name) {
-  for (const NamedType &named : namedTypes)
-    if (name == named.name)
-      return named.type;
-  return std::nullopt;
-}
 
 std::string nameOf(DLDataType type) {
   for (const NamedType &named : namedTypes)
@@ -73,6 +65,13 @@ uint64_t integerBits(nb::handle value, const std::string &dtype, DLDataType type
 
 } // namespace
 
+DLDataType typeNamed(const std::string &name) {
+  for (const NamedType &named : namedTypes)
+    if (name == named.name)
+      return named.type;
+  throw nb::value_error(("unknown dtype '" + name + "'").c_str());
+}
+
 Tensor::Tensor(nb::handle array, bool writable, const std::string &dtype) {
   bool viewed = false;
   if (nb::ndarray<> mutableArray; writable) {
@@ -91,11 +90,11 @@ Tensor::Tensor(nb::handle array, bool writable, const std::string &dtype) {
   tensor.data = const_cast<void *>(static_cast<const void *>(keepAlive.data()));
   tensor.device = {static_cast<DLDeviceType>(keepAlive.device_type()), keepAlive.device_id()};
   tensor.ndim = static_cast<int32_t>(extents.size());
-  tensor.dtype = dtype.empty() ? DLDataType{type.code, type.bits, type.lanes} : typeNamed(dtype).value();
+  tensor.dtype = dtype.empty() ? DLDataType{type.code, type.bits, type.lanes} : typeNamed(dtype);
 }
 
 Tensor Tensor::scalar(nb::handle value, const std::string &dtype) {
-  DLDataType type = typeNamed(dtype).value();
+  DLDataType type = typeNamed(dtype);
   Tensor result;
   result.isScalar = true;
   result.tensor.device = {kDLCPU, 0};

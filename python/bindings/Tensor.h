@@ -18,6 +18,9 @@
 
 namespace attn::python {
 
+/// The type with this name: "f32". Throws ValueError for an unknown name.
+DLDataType typeNamed(const std::string &name);
+
 /// A view of an array that keeps it alive, or the value of a scalar.
 class Tensor {
 public:

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Exchange.h"
 #include "Tensor.h"
 #include "attn/Compiler/Compiler.h"
 #include "attn/Runtime/Runtime.h"
@@ -151,6 +152,7 @@ NB_MODULE(_attn, module) {
       .def_prop_ro("name", &Kernel::name)
       .def_prop_ro("inputs", [](const Kernel &kernel) { return infos(kernel.inputs()); })
       .def_prop_ro("outputs", [](const Kernel &kernel) { return infos(kernel.outputs()); })
+      .def("run_exchanged", &attn::python::runExchanged, nb::arg("arrays"))
       .def("run", &call<&Kernel::run>, nb::arg("inputs"), nb::arg("outputs"))
       .def("reference", &call<&Kernel::reference>, nb::arg("inputs"), nb::arg("outputs"))
       .def("output_shapes", &outputShapes, nb::arg("inputs"))

@@ -1,5 +1,7 @@
 """PyTorch's tensors as arguments, and PyTorch's own attention as the judge."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -158,3 +160,55 @@ def test_elements_that_are_yet_to_be_negated_are_negated(kernel):
 def test_what_dlpack_cannot_view_is_refused(kernel, tensor, reason):
     with pytest.raises(TypeError, match=f"q: Tensor cannot be passed through DLPack: .*{reason}"):
         kernel(tensor(), torch.ones(2, 5, 4), torch.ones(2, 5, 6), torch.tensor([5, 2], dtype=torch.int32))
+
+
+def exchanged(kernel, *arrays):
+    return kernel._kernel.run_exchanged(arrays)
+
+
+def test_tensors_are_exchanged_by_dlpacks_c_functions():
+    kernel = attn.compile("attention f(x: f32[M, N], y: f32[N]) {\n  r[m] = sum[n](x[m, n] * y[n])\n  d[n] = y[n] + y[n]\n  return r, d\n}\n")
+    x, y = torch.randn(3, 5), torch.randn(5)
+    results = exchanged(kernel, x, y)
+    assert [type(each) for each in results] == [torch.Tensor] * 2 and not results[0].requires_grad
+    torch.testing.assert_close(results[0], x @ y)
+    torch.testing.assert_close(kernel(x, y).d, y + y)
+    turned = exchanged(kernel, torch.randn(5, 3).T, y.flip(0))
+    assert turned[0].shape == (3,)
+    assert exchanged(kernel, torch.empty(0, 5), y)[0].shape == (0,)
+
+
+def test_what_needs_more_care_is_not_exchanged():
+    kernel = attn.compile("attention f(x: f32[N]) {\n  r[n] = 2.0 * x[n]\n  return r\n}\n")
+    x = torch.randn(4)
+    negated = torch.complex(x, x).conj().imag
+    with torch.no_grad():
+        for array in (torch.nn.Parameter(x), negated, x.numpy(), x.clone().requires_grad_()):
+            assert exchanged(kernel, array) is None
+            np.testing.assert_allclose(np.asarray(kernel(array)), 2 * np.asarray(array.detach().resolve_neg() if torch.is_tensor(array) else array))
+    assert exchanged(kernel) is None and exchanged(kernel, x, x) is None and exchanged(kernel, x.to_sparse()) is None
+    with pytest.raises(ValueError, match="x: requires grad"):
+        kernel(x.clone().requires_grad_())
+
+
+@pytest.mark.parametrize("arrays", [(torch.ones(3, dtype=torch.float64), torch.ones(3)), (torch.ones(3), torch.ones(4)), (torch.ones(3, 1), torch.ones(3))])
+def test_errors_are_the_same_however_tensors_are_passed(arrays):
+    kernel = attn.compile("attention f(x: f32[N], y: f32[N]) {\n  r[n] = x[n] + y[n]\n  return r\n}\n")
+    messages = []
+    for call in (lambda: kernel(*arrays), lambda: kernel(arrays[0], y=arrays[1])):
+        with pytest.raises((TypeError, ValueError)) as error:
+            call()
+        messages.append((error.type, str(error.value)))
+    assert messages[0] == messages[1]
+
+
+def test_exchanged_outputs_are_given_back():
+    kernel = attn.compile("attention f(x: f32[N]) {\n  r[n] = 2.0 * x[n]\n  return r\n}\n")
+    x = torch.ones(1 << 20)
+    kernel(x)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(200):
+        kernel(x)
+        with pytest.raises(TypeError):
+            kernel(x.double())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB; 800 MiB of outputs were made
