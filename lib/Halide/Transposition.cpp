@@ -70,24 +70,37 @@ class TransposeCopies : public IRMutator {
     return greatest && ofOne(greatest->a, greatest->b);
   }
 
-  /// Whether all that `body` does is to copy, whatever the order of the loop's points; and something of it in rows.
-  static bool copies(const Stmt &body, const std::string &loop, bool &inRows) {
-    if (const auto *block = body.as<Block>())
-      return copies(block->first, loop, inRows) && copies(block->rest, loop, inRows);
+  /// Whether `body` does nothing but copy.
+  static bool isCopy(const Stmt &body) {
+    if (const auto *both = body.as<Block>())
+      return isCopy(both->first) && isCopy(both->rest);
     if (const auto *choice = body.as<IfThenElse>())
-      return !expr_uses_var(choice->condition, loop) && copies(choice->then_case, loop, inRows) &&
-             (!choice->else_case.defined() || copies(choice->else_case, loop, inRows));
+      return isCopy(choice->then_case) && (!choice->else_case.defined() || isCopy(choice->else_case));
     if (const auto *let = body.as<LetStmt>())
-      return !expr_uses_var(let->value, loop) && copies(let->body, loop, inRows);
+      return isCopy(let->body);
     if (const auto *inner = body.as<For>())
-      return inner->for_type == ForType::Serial && !expr_uses_var(inner->min, loop) &&
-             !expr_uses_var(inner->extent, loop) && copies(inner->body, loop, inRows);
+      return inner->for_type == ForType::Serial && isCopy(inner->body);
     const auto *store = body.as<Store>();
-    if (!store)
-      return false;
-    const Load *load = loadOf(store->value);
-    inRows |= rowStore(store, loop).load != nullptr;
+    const Load *load = store ? loadOf(store->value) : nullptr;
     return load && load->name != store->name;
+  }
+
+  /// Whether the points of `loop` do the same in `body`, a copy, but for where; `lanes` are those of its stores in
+  /// rows.
+  static bool isUniform(const Stmt &body, const std::string &loop, int &lanes) {
+    if (const auto *both = body.as<Block>())
+      return isUniform(both->first, loop, lanes) && isUniform(both->rest, loop, lanes);
+    if (const auto *choice = body.as<IfThenElse>())
+      return !expr_uses_var(choice->condition, loop) && isUniform(choice->then_case, loop, lanes) &&
+             (!choice->else_case.defined() || isUniform(choice->else_case, loop, lanes));
+    if (const auto *let = body.as<LetStmt>())
+      return !expr_uses_var(let->value, loop) && isUniform(let->body, loop, lanes);
+    if (const auto *inner = body.as<For>())
+      return !expr_uses_var(inner->min, loop) && !expr_uses_var(inner->extent, loop) &&
+             isUniform(inner->body, loop, lanes);
+    if (RowStore row = rowStore(body.as<Store>(), loop); row.load)
+      lanes = row.lanes;
+    return true;
   }
 
   /// Rows to columns: each round takes neighbours from both halves in turn, and log2(lanes) rounds are a transposition.
@@ -167,24 +180,6 @@ class TransposeCopies : public IRMutator {
                      substitute(loop, point, body));
   }
 
-  /// The lanes of the first store in rows.
-  static int lanesOf(const Stmt &body, const std::string &loop) {
-    if (const auto *both = body.as<Block>()) {
-      int first = lanesOf(both->first, loop);
-      return first ? first : lanesOf(both->rest, loop);
-    }
-    if (const auto *choice = body.as<IfThenElse>()) {
-      int first = lanesOf(choice->then_case, loop);
-      return first || !choice->else_case.defined() ? first : lanesOf(choice->else_case, loop);
-    }
-    if (const auto *let = body.as<LetStmt>())
-      return lanesOf(let->body, loop);
-    if (const auto *inner = body.as<For>())
-      return lanesOf(inner->body, loop);
-    const auto *store = body.as<Store>();
-    return store ? rowStore(store, loop).lanes : 0;
-  }
-
   /// `body` without names for what depends on `loop`: where they stand, their values show how.
   static Stmt withoutLets(const Stmt &body, const std::string &loop) {
     class Inline : public IRMutator {
@@ -202,13 +197,12 @@ class TransposeCopies : public IRMutator {
   }
 
   Stmt visit(const For *op) override {
-    if (op->for_type != ForType::Serial)
+    if (op->for_type != ForType::Serial || !isCopy(op->body))
       return IRMutator::visit(op);
-    bool inRows = false;
     Stmt body = withoutLets(op->body, op->name);
-    if (!copies(body, op->name, inRows) || !inRows)
+    int lanes = 0;
+    if (!isUniform(body, op->name, lanes) || !lanes)
       return IRMutator::visit(op);
-    int lanes = lanesOf(body, op->name);
     std::string blocks = unique_name(op->name + "_blocks");
     Expr first = op->min + Variable::make(Int(32), blocks) * lanes, count = op->extent / lanes;
     Stmt blocked = For::make(blocks, 0, count, ForType::Serial, Partition::Never, DeviceAPI::None,
