@@ -127,3 +127,13 @@ std::string attn::emit(std::string_view source, const CompileOptions &options, c
     throw CompileError(llvm::toString(text.takeError()));
   return std::move(*text);
 }
+
+std::string attn::describeMachine(const std::string &target) {
+  llvm::Expected<Machine> machine = machineForTarget(target);
+  if (!machine)
+    throw CompileError(llvm::toString(machine.takeError()));
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  machine->print(os);
+  return text;
+}

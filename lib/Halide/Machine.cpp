@@ -3,6 +3,10 @@
 #include "attn/Halide/Lowering.h"
 
 #include "Halide.h"
+#include "llvm/ADT/STLExtras.h"
+
+#include <thread>
+#include <unistd.h>
 
 using namespace attn;
 using Halide::Target;
@@ -24,5 +28,11 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
   machine.vectorRegisters = many ? 32 : 16;
   machine.bf16Pairs = target.has_feature(Target::AVX512_Zen4) || target.has_feature(Target::AVX512_Zen5) ||
                       target.has_feature(Target::AVX512_SapphireRapids);
+  if (text == "host") {
+    machine.cores = std::thread::hardware_concurrency();
+    const int levels[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+    for (auto [bytes, level] : llvm::zip_equal(machine.cacheBytes, levels))
+      bytes = std::max(sysconf(level), 0L);
+  }
   return machine;
 }

@@ -16,6 +16,22 @@ std::string Machine::platform() const {
   return llvm::join(llvm::ArrayRef(parts).take_front(3), "-");
 }
 
+/// "32 KiB", "1 MiB".
+static std::string byteCount(uint64_t bytes) {
+  bool isMebi = bytes % (1 << 20) == 0;
+  return llvm::utostr(isMebi ? bytes >> 20 : bytes >> 10) + (isMebi ? " MiB" : " KiB");
+}
+
+void Machine::print(llvm::raw_ostream &os) const {
+  os << "target: " << target << "\nvectors: " << vectorBytes << " bytes, " << vectorRegisters
+     << " registers\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
+  if (cores)
+    os << "cores: " << cores << '\n';
+  for (unsigned level = 0; level < cacheBytes.size(); ++level)
+    if (cacheBytes[level])
+      os << "cache " << level + 1 << ": " << byteCount(cacheBytes[level]) << '\n';
+}
+
 /// "lower <= n < upper"; a bound that is missing is the size's own.
 static std::string describe(const KeyRange &range, mlir::BlockArgument key) {
   std::string lower = range.lower ? describe(*range.lower) : "0";

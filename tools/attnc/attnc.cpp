@@ -18,7 +18,7 @@ namespace cl = llvm::cl;
 
 static cl::OptionCategory category("Options of attnc");
 
-static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::Required, cl::cat(category));
+static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::cat(category));
 static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"), cl::value_desc("NAME"),
                                    cl::cat(category));
 static cl::opt<std::string> target("target",
@@ -35,6 +35,8 @@ static cl::opt<std::string>
               cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
 static cl::opt<bool> explain("explain", cl::desc("Say what was rewritten and why, with the costs before and after"),
                              cl::cat(category));
+static cl::opt<bool> printMachine("print-machine", cl::desc("Print what is known of the target's processor"),
+                                  cl::cat(category));
 static cl::opt<std::string> gradient("grad", cl::desc("Also compile the backward kernel"), cl::ValueOptional,
                                      cl::value_desc("q,k,v"), cl::cat(category));
 static cl::opt<bool> noRuntime("no-runtime", cl::desc("Leave the runtime out: another object of the program has it"),
@@ -88,6 +90,10 @@ static int writeObject(llvm::StringRef source, const attn::CompileOptions &optio
 }
 
 static int compile() {
+  if (printMachine)
+    return writeFile(output.empty() ? "-" : output.getValue(), attn::describeMachine(target));
+  if (input.empty())
+    return fail("needs a spec: attnc SPEC.attn");
   if (gradient.getNumOccurrences())
     return fail("--grad is not supported yet");
   auto file = llvm::MemoryBuffer::getFileOrSTDIN(input);

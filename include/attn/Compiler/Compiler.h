@@ -122,6 +122,10 @@ ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &opti
 /// operations, calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
 ATTN_EXPORT std::string explain(std::string_view source, const CompileOptions &options);
 
+/// What is known of the processor that `target` names, a line each: its instructions and registers, and of "host" its cores
+/// and caches. Throws CompileError for an unknown target.
+ATTN_EXPORT std::string describeMachine(const std::string &target = "host");
+
 /// Threads that all kernels of this process use together; 0 means one a core.
 ATTN_EXPORT void setNumThreads(int threads);
 

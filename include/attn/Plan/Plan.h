@@ -9,21 +9,28 @@
 
 #include "attn/IR/Attn.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace attn {
 
-/// What a plan needs to know of the processor.
+/// What is known of the processor. Plans are made for its instructions; cores and caches are those of the machine this
+/// runs on, and 0 where another is compiled for.
 struct Machine {
   std::string target;            ///< As Halide names it: x86-64-linux-avx-avx2-fma-…
   unsigned vectorBytes = 16;     ///< Width of a vector register.
   unsigned vectorRegisters = 16; ///< How many of them there are.
   bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
 
+  unsigned cores = 0;
+  std::array<uint64_t, 3> cacheBytes =
+      {}; ///< A core's first cache of data, its second, and the third that cores share.
+
   /// The target without its features: x86-64-linux.
   std::string platform() const;
+  void print(llvm::raw_ostream &os) const;
 };
 
 /// Sizes of the tiled plan: see docs/plans.md for its loop nest.
