@@ -35,6 +35,7 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
     add(fmt::format("{}={}", name, value));
   add(options.checkBounds ? "checked" : "");
   add(options.countChunks ? "counted" : "");
+  add(options.copy ? "copied" : "");
   return key;
 }
 
@@ -99,7 +100,7 @@ static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOpti
   for (bool checking : {false, true}) {
     if (checking && interface->bounds.empty())
       continue;
-    if (options.target == "host") {
+    if (machine->runsHere) {
       llvm::Expected<const attn_program *> loaded =
           loadOrCompile(program, *interface, *machine, key.str(), options.countChunks, checking);
       if (!loaded)
@@ -187,7 +188,7 @@ static llvm::Expected<ObjectFile> compileObject(std::string_view source, const C
   if (!machines)
     return machines.takeError();
   ObjectFile file{"", std::move(*header), {}};
-  ObjectBuilder builder(machines->front().target, runtime);
+  ObjectBuilder builder(*machines, runtime);
   for (auto [kernel, interface] : llvm::zip_equal(program.kernels(), interfaces)) {
     std::vector<LoweredKernel> lowered, checking;
     for (const Machine &machine : *machines) {

@@ -135,6 +135,8 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
     positions[size.name] = position;
   ProgramInterface program;
   program.features = lowered.features;
+  program.device = lowered.device;
+  program.copies = lowered.copies;
   for (const Intermediate &tensor : lowered.intermediates)
     program.intermediates.push_back({describe(tensor.name, tensor.type, positions), tensor.written, tensor.read});
   size_t sizes = interface.inputs.size(), firstOutput = sizes + interface.sizes.size();

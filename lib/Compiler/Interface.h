@@ -84,6 +84,8 @@ struct ProgramInterface {
   std::vector<IntermediateInterface> intermediates;
   std::vector<std::vector<VariantInterface>> steps;
   std::vector<uint64_t> features;
+  Device device = Device::Cpu;
+  bool copies = false;
 
   /// Of a kernel with these inputs and sizes, and so many outputs, whose functions are called FUNCTION_NAME.
   static ProgramInterface of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,

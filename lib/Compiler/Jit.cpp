@@ -23,6 +23,11 @@ using namespace llvm::orc;
 extern "C" void halide_error(void *context, const char *text);
 extern "C" void *halide_malloc(void *context, size_t size);
 extern "C" void halide_free(void *context, void *block);
+// Cuda.c.
+extern "C" void *halide_cuda_get_symbol(void *context, const char *name);
+extern "C" int halide_cuda_acquire_context(void *user, void **context, bool create);
+extern "C" int halide_cuda_release_context(void *user);
+extern "C" int halide_cuda_get_stream(void *user, void *context, void **stream);
 
 namespace {
 
@@ -49,6 +54,10 @@ struct Process {
     define("halide_error", &halide_error);
     define("halide_malloc", &halide_malloc);
     define("halide_free", &halide_free);
+    define("halide_cuda_get_symbol", &halide_cuda_get_symbol);
+    define("halide_cuda_acquire_context", &halide_cuda_acquire_context);
+    define("halide_cuda_release_context", &halide_cuda_release_context);
+    define("halide_cuda_get_stream", &halide_cuda_get_stream);
     if (llvm::Error error = process->runtime->define(absoluteSymbols(std::move(ours))))
       return error;
     if (llvm::Error error = process->jit->addObjectFile(

@@ -48,8 +48,9 @@ void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<
   const attn_signature &signature = implementation->signature.get();
   if (!signature.program_count)
     throw RunError(ATTN_ERROR_KERNEL,
-                   fmt::format("{}: was compiled for {}, and kernels run only where they are compiled for host", name(),
-                               implementation->options.target));
+                   fmt::format("{}: was compiled for {}, and kernels run only where they are compiled for host, or for "
+                               "cuda or opencl on it",
+                               name(), implementation->options.target));
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
   check(attn_invoke_checked(&signature, implementation->signature.getBounds(), tensors.data()));

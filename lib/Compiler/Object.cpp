@@ -14,13 +14,17 @@ std::string attn::halideCheckingFunction(llvm::StringRef kernel) { return "attn_
 
 struct ObjectBuilder::Implementation {
   std::string target;
+  std::vector<Device> devices;
   bool runtime;
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> module;
 };
 
-ObjectBuilder::ObjectBuilder(std::string target, bool runtime) : implementation(std::make_unique<Implementation>()) {
-  implementation->target = std::move(target);
+ObjectBuilder::ObjectBuilder(llvm::ArrayRef<Machine> machines, bool runtime)
+    : implementation(std::make_unique<Implementation>()) {
+  implementation->target = machines.front().target;
+  for (const Machine &machine : machines)
+    implementation->devices.push_back(machine.device);
   implementation->runtime = runtime;
 }
 ObjectBuilder::~ObjectBuilder() = default;
@@ -83,13 +87,30 @@ static llvm::Error checkTarget(const llvm::Triple &triple) {
                                  ": objects can be written for 64-bit x86 and ARM Linux");
 }
 
-static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Module &like) {
+/// Objects without kernels for CUDA need no function of the system to load its driver.
+static void dropCuda(llvm::Module &runtime) {
+  for (llvm::Function &function : llvm::make_early_inc_range(runtime))
+    if (function.getName().starts_with("halide_cuda_") || function.getName() == "attn_set_cuda_stream")
+      function.eraseFromParent();
+  // What they alone have called.
+  bool changed = true;
+  while (std::exchange(changed, false))
+    for (llvm::Function &function : llvm::make_early_inc_range(runtime))
+      if ((function.hasLocalLinkage() || function.isDeclaration()) && function.use_empty()) {
+        function.eraseFromParent();
+        changed = true;
+      }
+}
+
+static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Module &like, bool hasCuda) {
   const llvm::Triple &triple = like.getTargetTriple();
   if (llvm::Error error = checkTarget(triple))
     return error;
   llvm::StringRef bitcode = runtimeFor(triple);
   llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, like.getContext());
   if (module) {
+    if (!hasCuda)
+      dropCuda(**module);
     (*module)->setTargetTriple(triple);
     (*module)->setDataLayout(like.getDataLayout());
     makeWeak(**module);
@@ -159,13 +180,13 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::Arra
 }
 
 llvm::Error ObjectBuilder::startWithRuntime() {
-  llvm::Expected<std::string> bitcode = halideRuntimeBitcode(implementation->target);
+  llvm::Expected<std::string> bitcode = halideRuntimeBitcode(implementation->target, implementation->devices);
   if (!bitcode)
     return bitcode.takeError();
   llvm::Expected<std::unique_ptr<llvm::Module>> halide = readHalideBitcode(*bitcode, implementation->context);
   if (!halide)
     return halide.takeError();
-  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(**halide);
+  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(**halide, llvm::is_contained(implementation->devices, Device::Cuda));
   if (!own)
     return own.takeError();
   implementation->module = std::move(*halide);

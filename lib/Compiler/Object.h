@@ -18,8 +18,8 @@ std::string halideCheckingFunction(llvm::StringRef kernel);
 /// runtime's are weak, so that several such objects make one program.
 class ObjectBuilder {
 public:
-  /// `target` is a Halide target whose architecture and system all kernels share.
-  ObjectBuilder(std::string target, bool runtime);
+  /// `machines` are those that kernels are compiled for, of one architecture and system.
+  ObjectBuilder(llvm::ArrayRef<Machine> machines, bool runtime);
   ~ObjectBuilder();
 
   /// Adds a kernel as it was lowered for each of several sets of instructions, the first of which that the processor

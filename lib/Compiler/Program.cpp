@@ -83,8 +83,10 @@ llvm::Error Program::simplify() {
 llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
   Plan plan = Plan::choose(kernel, machine, options.countChunks && !kernel.checksBounds());
   llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, plan, machine);
-  if (lowered)
+  if (lowered) {
+    lowered->copies = options.copy;
     return lowered;
+  }
   std::string message = llvm::toString(lowered.takeError());
   return text.empty() ? textError(options.name + ": error: " + message) : reported(message);
 }

@@ -1,6 +1,7 @@
 //===- Stages.cpp - Prints every stage of a compilation -------------------===//
 //
 //   ast → attn → simplified → plan → halide → loops → llvm → asm → object
+//                                                   ↘ ptx, opencl
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,7 +16,8 @@ using namespace attn;
 
 const std::vector<std::string> &attn::stages() {
   static const std::vector<std::string> names = {"ast",   "attn", "simplified", "plan",  "halide",
-                                                 "loops", "llvm", "asm",        "object"};
+                                                 "loops", "llvm", "asm",        "ptx",   "opencl",
+                                                 "object"};
   return names;
 }
 
@@ -56,6 +58,8 @@ static llvm::Expected<std::string> functionText(const HalideFunction &part, cons
     return part.print(HalideStage::Halide);
   if (stage == "loops")
     return part.print(HalideStage::Loops);
+  if (stage == "ptx" || stage == "opencl")
+    return part.deviceSource();
   return codeText(part, function + "_" + part.name(), stage == "asm");
 }
 
@@ -72,7 +76,9 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
     llvm::Expected<std::string> partText = functionText(*part, function, stage);
     if (!partText)
       return partText.takeError();
-    text += fmt::format("{} step {}\n{}", stage == "llvm" ? ";" : "#", part->name(), *partText);
+    bool isDevice = stage == "ptx" || stage == "opencl";
+    text += fmt::format("{} step {}\n{}{}", stage == "llvm" ? ";" : isDevice ? "//" : "#", part->name(), *partText,
+                        isDevice ? "\n" : "");
   }
   return text;
 }
@@ -96,6 +102,11 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
   llvm::Expected<Machine> machine = machineForTarget(options.target);
   if (!machine)
     return machine.takeError();
+  for (auto [name, device] : {std::pair("ptx", Device::Cuda), std::pair("opencl", Device::OpenCl)})
+    if (stage == name && machine->device != device)
+      return llvm::createStringError("the stage '" + stage + "' needs a target with " +
+                                     (device == Device::Cuda ? "cuda" : "opencl") + ", but the target is " +
+                                     machine->target);
   std::string text;
   auto append = [&](KernelOp kernel, const std::string &function) -> llvm::Error {
     llvm::Expected<std::string> part = kernelText(program, kernel, function, *machine, stage);
@@ -117,7 +128,7 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
 std::string attn::emit(std::string_view source, const CompileOptions &options, const std::string &stage) {
   if (stage == "object")
     return compileToObject(source, options, "kernel.h").object;
-  if (stage == "ptx" || stage == "opencl" || stage == "library")
+  if (stage == "library")
     throw std::invalid_argument(fmt::format("the stage '{}' is not supported yet", stage));
   if (!llvm::is_contained(stages(), stage))
     throw std::invalid_argument(

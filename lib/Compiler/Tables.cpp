@@ -51,7 +51,32 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
   for (uint64_t word : program.features)
     features.push_back(integer(word));
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
-                 integer(features.size()), array(features), canUse ? canUse : llvm::ConstantPointerNull::get(pointer)});
+                 integer(features.size()), array(features), canUse ? canUse : llvm::ConstantPointerNull::get(pointer),
+                 device(program.device), integer(program.copies)});
+}
+
+/// The functions are those of Halide's runtime, or of ours in their place.
+Constant *TableBuilder::device(Device device) {
+  if (device == Device::Cpu)
+    return llvm::ConstantPointerNull::get(pointer);
+  bool isCuda = device == Device::Cuda;
+  auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, true);
+  auto function = [&](const char *cuda, const char *openCl) {
+    return llvm::cast<Constant>(module.getOrInsertFunction(isCuda ? cuda : openCl, type).getCallee());
+  };
+  llvm::GlobalVariable *&table = devices[device];
+  if (!table)
+    table = llvm::cast<llvm::GlobalVariable>(
+        global(record({integer(isCuda ? kDLCUDA : kDLOpenCL), text(isCuda ? "CUDA" : "OpenCL"),
+                       text(isCuda ? "libcuda.so.1" : "libOpenCL.so.1"), text(isCuda ? "cuInit" : "clGetPlatformIDs"),
+                       function("halide_cuda_get_symbol", "halide_opencl_get_symbol"),
+                       function("halide_cuda_acquire_context", "halide_acquire_cl_context"),
+                       function("halide_cuda_release_context", "halide_release_cl_context"),
+                       function("halide_cuda_wrap_device_ptr", "halide_opencl_wrap_cl_mem"),
+                       function("halide_cuda_detach_device_ptr", "halide_opencl_detach_cl_mem"),
+                       function("halide_copy_to_host", "halide_copy_to_host"),
+                       function("halide_device_free", "halide_device_free")})));
+  return table;
 }
 
 Constant *TableBuilder::variant(const VariantInterface &variant) {

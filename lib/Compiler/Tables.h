@@ -7,6 +7,8 @@
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/Module.h"
 
+#include <map>
+
 namespace attn {
 
 /// Lays out the structures of attn/Runtime/Signature.h as constants of a module. All their fields are 8 bytes wide: an
@@ -24,6 +26,8 @@ public:
   llvm::Constant *bounds(const KernelInterface &interface, llvm::ArrayRef<llvm::Constant *> programs);
 
 private:
+  /// A pointer to an attn_device, the same one for all programs; null for the CPU.
+  llvm::Constant *device(Device device);
   llvm::Constant *describe(const TensorInterface &tensor);
   llvm::Constant *expression(const SizeProgram &program);
   llvm::Constant *variant(const VariantInterface &variant);
@@ -37,6 +41,7 @@ private:
   llvm::Module &module;
   llvm::IntegerType *number;
   llvm::PointerType *pointer;
+  std::map<Device, llvm::GlobalVariable *> devices;
 };
 
 } // namespace attn

@@ -12,7 +12,7 @@
 using namespace attn;
 
 static llvm::Error write(llvm::StringRef path) {
-  llvm::Expected<std::string> bitcode = halideRuntimeBitcode("host");
+  llvm::Expected<std::string> bitcode = halideRuntimeBitcode("host", {Device::Cuda, Device::OpenCl});
   if (!bitcode)
     return bitcode.takeError();
   llvm::Expected<std::string> object = emitMachineCode(*bitcode, MachineCodeKind::Object);

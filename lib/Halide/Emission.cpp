@@ -126,11 +126,40 @@ llvm::Expected<std::string> HalideFunction::bitcode(llvm::StringRef function) co
   });
 }
 
-llvm::Expected<std::string> attn::halideRuntimeBitcode(llvm::StringRef text) {
+namespace {
+/// Finds what Halide embeds for a device: an array, given to the call that loads it.
+class FindDeviceSource : public Halide::Internal::IRVisitor {
+  using IRVisitor::visit;
+
+  void visit(const Halide::Internal::Variable *op) override {
+    if (op->image.defined() && llvm::StringRef(op->name).contains("_gpu_source_kernels"))
+      source.assign(static_cast<const char *>(op->image.data()), op->image.number_of_elements());
+  }
+
+public:
+  std::string source;
+};
+} // namespace
+
+llvm::Expected<std::string> HalideFunction::deviceSource() const {
   return lowering::guarded([&] {
-    Target target = Target(text.str());
+    Halide::Module module = implementation->pipeline.compile_to_module(implementation->inputs, implementation->name,
+                                                                       implementation->target);
+    FindDeviceSource find;
+    for (const Halide::Internal::LoweredFunc &function : module.functions())
+      function.body.accept(&find);
+    return llvm::StringRef(find.source).rtrim('\0').str();
+  });
+}
+
+llvm::Expected<std::string> attn::halideRuntimeBitcode(llvm::StringRef text, llvm::ArrayRef<Device> devices) {
+  return lowering::guarded([&] {
+    Target host = Target(text.str()), target(host.os, host.arch, host.bits);
+    for (Device device : devices)
+      if (device != Device::Cpu)
+        target.set_feature(device == Device::Cuda ? Target::CUDA : Target::OpenCL);
     return throughFile("bc", [&](const std::string &path) {
-      Halide::Module module("attn_halide_runtime", Target(target.os, target.arch, target.bits));
+      Halide::Module module("attn_halide_runtime", target);
       module.compile({{Halide::OutputFileType::bitcode, path}});
     });
   });

@@ -1,6 +1,7 @@
 //===- Lowering.cpp - A kernel becomes steps ------------------------------===//
 
 #include "ArgumentChecks.h"
+#include "GpuFunctions.h"
 #include "Implementation.h"
 #include "Lanes.h"
 #include "Pairs.h"
@@ -33,7 +34,7 @@ namespace {
 class KernelLowering {
 public:
   KernelLowering(KernelOp kernel, const Plan &plan, const Machine &machine)
-      : kernel(kernel), plan(plan), target(loweringTarget(machine)), storage(kernel) {}
+      : kernel(kernel), plan(plan), target(loweringTarget(machine)), device(machine.device), storage(kernel) {}
 
   LoweredKernel run() {
     for (unsigned output : llvm::reverse(storage.converted)) {
@@ -74,9 +75,13 @@ private:
     implementation->limit = limit;
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
-    lowerPairs(implementation->pipeline);
-    lowerSumsOfLanes(implementation->pipeline);
-    transposeCopies(implementation->pipeline);
+    if (plan.gpu) {
+      lowerDeviceFunctions(implementation->pipeline, target);
+    } else {
+      lowerPairs(implementation->pipeline);
+      lowerSumsOfLanes(implementation->pipeline);
+      transposeCopies(implementation->pipeline);
+    }
     implementation->inputs = step.inputs;
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);
@@ -98,12 +103,14 @@ private:
     std::move(steps.rbegin(), steps.rend(), std::back_inserter(lowered.steps));
     lowered.countedSums = plan.countedSums();
     lowered.features = featureWords(target);
+    lowered.device = device;
     return lowered;
   }
 
   KernelOp kernel;
   const Plan &plan;
   Halide::Target target;
+  Device device;
   Storage storage;
   LoweredStep current;
   std::vector<LoweredStep> steps;                ///< The last first.

@@ -11,17 +11,58 @@
 using namespace attn;
 using Halide::Target;
 
+/// What drives the kernels of a target; an error where there is no one such device, or a GPU that we do not compile for.
+static llvm::Expected<Device> deviceOf(Target &target) {
+  bool isCuda = target.has_feature(Target::CUDA), isOpenCl = target.has_feature(Target::OpenCL);
+  if (isCuda && isOpenCl)
+    return llvm::createStringError("the target " + target.to_string() + " has two devices: expected cuda or opencl");
+  if (!isCuda && !isOpenCl && target.has_gpu_feature())
+    return llvm::createStringError("the target " + target.to_string() +
+                                   " has a device that kernels are not compiled for: expected cuda or opencl");
+  // Long sums are added in f64.
+  if (isOpenCl)
+    target.set_feature(Target::CLDoubles);
+  if (isCuda && !target.features_any_of({Target::CUDACapability70, Target::CUDACapability75, Target::CUDACapability80,
+                                         Target::CUDACapability86}))
+    return llvm::createStringError("the target " + target.to_string() +
+                                   " needs one of cuda_capability_70, cuda_capability_75, cuda_capability_80 and "
+                                   "cuda_capability_86");
+  return isCuda ? Device::Cuda : isOpenCl ? Device::OpenCl : Device::Cpu;
+}
+
+/// Whether a process of this machine can run code for `target`.
+static bool canRunHere(const Target &target) {
+  Target host = Halide::get_host_target();
+  if (target.os != host.os || target.arch != host.arch || target.bits != host.bits)
+    return false;
+  for (Target::Feature feature : {Target::SSE41, Target::AVX, Target::F16C, Target::FMA, Target::AVX2, Target::AVX512,
+                                  Target::AVX512_KNL, Target::AVX512_Skylake, Target::AVX512_Cannonlake,
+                                  Target::AVX512_SapphireRapids, Target::AVX512_Zen4, Target::AVX512_Zen5})
+    if (target.has_feature(feature) && !host.has_feature(feature))
+      return false;
+  return true;
+}
+
 llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
   Target target;
   if (text == "host") {
     target = Halide::get_host_target();
+  } else if (text == "opencl") {
+    target = Halide::get_host_target().with_feature(Target::OpenCL);
+  } else if (text == "cuda") {
+    target = Halide::get_host_target().with_feature(Target::CUDA).with_feature(Target::CUDACapability80);
   } else {
     if (!Target::validate_target_string(text.str()))
       return llvm::createStringError("unknown target '" + text +
-                                     "': expected host or a Halide target such as x86-64-linux-avx2-fma");
+                                     "': expected host, cuda, opencl or a Halide target such as x86-64-linux-avx2-fma");
     target = Target(text.str());
   }
+  llvm::Expected<Device> device = deviceOf(target);
+  if (!device)
+    return device.takeError();
   Machine machine;
+  machine.device = *device;
+  machine.runsHere = text == "host" || (*device != Device::Cpu && canRunHere(target));
   machine.target = target.to_string();
   machine.vectorBytes = target.natural_vector_size<uint8_t>();
   bool many = target.arch == Target::ARM ? target.bits == 64 : target.has_feature(Target::AVX512);

@@ -114,17 +114,16 @@ Expr remainder(Expr x, Expr y) {
   return Internal::Call::make(x.type(), x.type().bits() == 64 ? "fmod" : "fmodf", {x, y}, Internal::Call::PureExtern);
 }
 
-/// The upper half of a float, rounded by integers; a NaN stays one.
-static Expr toBFloat16(Expr value) {
+Expr bfloat16Bits(Expr value) {
   Expr bits = reinterpret<uint32_t>(cast<float>(value));
   Expr rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   Expr notANumber = (bits >> 16) | 0x40;
-  return reinterpret(BFloat(16), cast<uint16_t>(select(is_nan(value), notANumber, rounded)));
+  return cast<uint16_t>(select(is_nan(value), notANumber, rounded));
 }
 
-/// A double as a float rounded to odd: towards zero, with the last bit set where something was lost. Rounding that to
-/// 16 bits is rounding the double itself.
-static Expr toOddFloat(Expr value) {
+static Expr toBFloat16(Expr value) { return reinterpret(BFloat(16), bfloat16Bits(value)); }
+
+Expr toOddFloat(Expr value) {
   Expr nearest = cast<float>(value), back = cast<double>(nearest), bits = reinterpret<uint32_t>(nearest);
   Expr truncated = select(abs(back) > abs(value), bits - 1, bits);
   return reinterpret<float>(select(back == value || is_nan(value), bits, truncated | 1));

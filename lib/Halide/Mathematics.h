@@ -37,6 +37,12 @@ Halide::Expr minimum(Halide::Expr a, Halide::Expr b);
 /// `value` as `type`: floats are rounded to nearest, ties to even; integers wrap.
 Halide::Expr convert(Halide::Expr value, Halide::Type type);
 
+/// The upper half of a float as UInt(16), rounded by integers; a NaN stays one.
+Halide::Expr bfloat16Bits(Halide::Expr value);
+/// A double as a float rounded to odd: towards zero, with the last bit set where something was lost. Rounding that to
+/// 16 bits is rounding the double itself.
+Halide::Expr toOddFloat(Halide::Expr value);
+
 /// Constants of a float type.
 Halide::Expr constant(Halide::Type type, double value);
 Halide::Expr infinity(Halide::Type type);

@@ -323,7 +323,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::MaximumFOp) { return maximum(operand(0), operand(1)); })
       .Case([&](arith::MinimumFOp) { return minimum(operand(0), operand(1)); })
       .Case([&](arith::SelectOp) { return select(operand(0), operand(1), operand(2)); })
-      .Case([&](arith::SIToFPOp) { return convert(cast(computeType(result), operand(0)), storageType(result)); })
+      .Case([&](arith::SIToFPOp) { return kernel.rounded(cast(computeType(result), operand(0)), storageType(result)); })
       .Case([&](arith::UIToFPOp) {
         return select(operand(0), constant(computeType(result), 1.0), constant(computeType(result), 0.0));
       })
@@ -352,7 +352,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](math::FloorOp) { return Halide::floor(operand(0)); })
       .Case([&](math::RoundEvenOp) { return Halide::round(operand(0)); })
       .Case([&](math::PowFOp) { return lowering::pow(operand(0), operand(1)); })
-      .Case([&](arith::TruncFOp) { return convert(operand(0), storageType(result)); })
+      .Case([&](arith::TruncFOp) { return kernel.rounded(operand(0), storageType(result)); })
       .Case([&](DropoutOp) {
         Halide::Type type = computeType(result);
         Expr probability = operand(1), scale = constant(type, 1.0) / (constant(type, 1.0) - probability);

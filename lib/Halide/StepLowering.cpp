@@ -2,6 +2,8 @@
 
 #include "StepLowering.h"
 
+#include "GpuMemory.h"
+#include "GpuNest.h"
 #include "Mathematics.h"
 #include "Matrix.h"
 #include "Nest.h"
@@ -68,10 +70,13 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
   auto [found, isNew] = buffers.try_emplace(tensor);
   if (isNew) {
     auto type = mlir::cast<AttnTensorType>(tensor.getType());
-    Halide::ImageParam buffer(storageType(type.getElementType()), type.getRank(),
+    Halide::Type element = storageType(type.getElementType());
+    Halide::ImageParam buffer(plan.gpu ? typeOnDevice(element) : element, type.getRank(),
                               uniqueName(tensorName(kernel, tensor)));
     for (int dimension = 0; dimension < buffer.dimensions(); ++dimension)
       buffer.dim(dimension).set_min(0);
+    if (plan.gpu && type.getRank() > 0)
+      buffer.dim(0).set_stride(Expr()); // nothing is copied on a device only to have a stride of 1
     inputs.push_back(buffer);
     inputArguments.push_back(storage.place(tensor));
     found->second = buffer;
@@ -82,17 +87,28 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
 Expr StepLowering::element(mlir::Value tensor, const std::vector<Expr> &subscripts) {
   std::vector<Expr> reversed(subscripts.rbegin(), subscripts.rend());
   auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor);
-  if (!parameter || !subscripts.empty())
-    return buffer(tensor)(reversed);
+  Halide::Type element = storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
+  if (!parameter || !subscripts.empty()) {
+    Expr loaded = buffer(tensor)(reversed);
+    return plan.gpu ? fromDeviceMemory(loaded, element) : loaded;
+  }
   Expr &scalar = scalars[tensor];
   if (!scalar.defined()) {
     std::string name = uniqueName(tensorName(kernel, tensor));
-    Halide::Type type = storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
+    Halide::Type type = plan.gpu ? typeOnDevice(element) : element;
     inputs.push_back(Halide::Argument(name, Halide::Argument::InputScalar, type, 0, Halide::ArgumentEstimates{}));
     inputArguments.push_back(storage.place(tensor));
     scalar = Halide::Internal::Variable::make(type, name, Halide::Parameter(type, false, 0, name));
   }
-  return scalar;
+  return plan.gpu ? fromDeviceMemory(scalar, element) : scalar;
+}
+
+Expr StepLowering::stored(Expr value, mlir::Value tensor) const {
+  return plan.gpu ? toDeviceMemory(value, typeInMemory(tensor)) : convert(value, typeInMemory(tensor));
+}
+
+Expr StepLowering::rounded(Expr value, Halide::Type type) const {
+  return plan.gpu ? fromDeviceMemory(toDeviceMemory(value, type), type) : convert(value, type);
 }
 
 Expr StepLowering::lastIndex(mlir::Value tensor, unsigned dimension) {
@@ -103,6 +119,8 @@ Expr StepLowering::lastIndex(mlir::Value tensor, unsigned dimension) {
 /// That its minima are 0 as well is not said: Halide 21 then computes some sums inside vectorised loops at twice their
 /// position (test/python/test_random.py, slots).
 void StepLowering::addOutput(Func func, HalideArgument argument) {
+  if (plan.gpu && func.dimensions() > 0)
+    func.output_buffer().dim(0).set_stride(Expr());
   outputs.push_back(func);
   outputArguments.push_back(argument);
 }
@@ -126,7 +144,33 @@ void StepLowering::addFusedSum(WeightedSumOp sum, bool few) {
   addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
 }
 
+/// The index names of a tensor that a step stores.
+static std::vector<std::string> indexNames(mlir::OpResult tensor) {
+  auto softmax = mlir::dyn_cast<SoftmaxOp>(tensor.getOwner());
+  auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : tensor.getOwner());
+  std::vector<std::string> indices;
+  for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
+    indices.push_back(index.str());
+  if (softmax && tensor == softmax.getLogsumexp())
+    indices.pop_back();
+  return indices;
+}
+
+void StepLowering::storeOnGpu(mlir::OpResult tensor) {
+  GpuNest nest(*this, tensorName(kernel, tensor), indexNames(tensor));
+  if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()))
+    nest.defineWeightedSum(sum);
+  else if (auto softmax = mlir::dyn_cast<SoftmaxOp>(tensor.getOwner()))
+    tensor == softmax.getWeight() ? nest.defineWeight(softmax) : nest.defineLogSumExp(softmax);
+  else
+    nest.definePointwise(mlir::cast<DefinitionOpInterface>(tensor.getOwner()));
+  nest.schedule();
+  addOutput(nest.func, storage.place(tensor));
+}
+
 void StepLowering::store(mlir::OpResult tensor, bool few) {
+  if (plan.gpu)
+    return storeOnGpu(tensor);
   mlir::Operation *op = tensor.getOwner();
   auto sum = mlir::dyn_cast<WeightedSumOp>(op);
   if (sum && (plan.sum(sum).tiled || plan.sum(sum).split))
@@ -138,17 +182,11 @@ void StepLowering::store(mlir::OpResult tensor, bool few) {
     return addOutput(matrix.func, storage.place(tensor));
   }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
-  auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
-  std::vector<std::string> indices;
-  for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
-    indices.push_back(index.str());
-  if (softmax && tensor == softmax.getLogsumexp())
-    indices.pop_back();
-  Nest nest(*this, tensorName(kernel, tensor), indices);
+  Nest nest(*this, tensorName(kernel, tensor), indexNames(tensor));
   if (sum)
     nest.defineWeightedSum(sum);
   else if (!softmax)
-    nest.definePointwise(statement);
+    nest.definePointwise(mlir::cast<DefinitionOpInterface>(op));
   else if (tensor == softmax.getWeight())
     nest.defineWeight(softmax);
   else
@@ -167,10 +205,13 @@ void StepLowering::convertOutput(unsigned index) {
   std::vector<Expr> subscripts(vars.rbegin(), vars.rend());
   Func converted(uniqueName(returned.getOutputName(index).str() + "_output"));
   Halide::Type type = storageType(returned.getOutputType(index).getElementType());
-  converted(vars) = convert(element(tensor, subscripts), type);
-  if (!vars.empty())
+  Expr value = element(tensor, subscripts);
+  converted(vars) = plan.gpu ? toDeviceMemory(value, type) : convert(value, type);
+  if (plan.gpu)
+    launchElementwise(converted, vars, plan.gpu->elementThreads);
+  else if (!vars.empty())
     converted.vectorize(vars[0], static_cast<int>(plan.lanes), Halide::TailStrategy::GuardWithIf);
-  if (rank > 1)
+  if (rank > 1 && !plan.gpu)
     converted.parallel(vars.back());
   addOutput(converted, {HalideArgument::Output, index});
 }

@@ -28,6 +28,10 @@ public:
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
   /// The type that the elements of a stored tensor have in memory.
   Halide::Type typeInMemory(mlir::Value tensor) const { return storage.type(tensor); }
+  /// `value` as an element of `tensor` in memory.
+  Halide::Expr stored(Halide::Expr value, mlir::Value tensor) const;
+  /// `value` rounded to `type`: of that type, or of one that holds it exactly where the machine has no such numbers.
+  Halide::Expr rounded(Halide::Expr value, Halide::Type type) const;
   /// The size with this name.
   Halide::Expr size(mlir::StringAttr name);
   /// A name for a Func, unique within the step.
@@ -42,6 +46,7 @@ public:
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
   void addFusedSum(WeightedSumOp sum, bool few);
+  void storeOnGpu(mlir::OpResult tensor);
   void addOutput(Halide::Func func, HalideArgument argument);
 
   Storage &storage;

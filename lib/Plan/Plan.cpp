@@ -99,6 +99,8 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
       if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan.lanes))
         plan.matrices.push_back(*matrix);
   });
+  if (machine.device != Device::Cpu)
+    plan.chooseForGpu();
   return plan;
 }
 
@@ -128,6 +130,8 @@ std::vector<std::string> Plan::countedSums() const {
 }
 
 void Plan::print(llvm::raw_ostream &os) const {
+  if (gpu)
+    return printForGpu(os);
   os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
      << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
      << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
@@ -151,6 +155,10 @@ void Plan::print(llvm::raw_ostream &os) const {
        << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
        << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   }
+  printRanges(os);
+}
+
+void Plan::printRanges(llvm::raw_ostream &os) const {
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible << "; without a mask " << range.certain << '\n';
 }

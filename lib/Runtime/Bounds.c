@@ -28,8 +28,20 @@ static int compare(const attn_signature *signature, const attn_bound *bound, con
 /* One number, as an output of rank 0. */
 static const attn_tensor number = {"subscript", kDLInt, 64, 0, 0, 0, 0};
 
-int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, void *const *inputs,
-                      const int64_t *sizes) {
+/* The numbers that a GPU found are copied from it. */
+static int fetch(const attn_signature *signature, const attn_device *device, attn_halide_buffer *buffers, size_t count,
+                 int error) {
+  for (size_t i = 0; i < count; ++i) {
+    attn_clear_error();
+    if (!error && device->copy_to_host(0, &buffers[i]))
+      error = attn_device_error(signature, device, ATTN_ERROR_KERNEL);
+    device->free(0, &buffers[i]);
+  }
+  return error;
+}
+
+int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, const attn_place *place,
+                      void *const *inputs, const int64_t *sizes) {
   size_t shared = (size_t)(signature->input_count + signature->size_count), count = 2 * (size_t)bounds->count;
   void **arguments = malloc((shared + count) * sizeof *arguments);
   attn_halide_buffer *buffers = malloc(count * sizeof *buffers);
@@ -41,7 +53,10 @@ int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds
       buffers[i] = attn_halide_buffer_of(&number, (char *)&found[i], 0);
       arguments[shared + i] = &buffers[i];
     }
-    error = attn_run(signature, bounds->programs, bounds->program_count, arguments, (int64_t)(shared + count), sizes);
+    error = attn_run(signature, bounds->programs, bounds->program_count, place, arguments, (int64_t)(shared + count),
+                     sizes);
+    if (place->device)
+      error = fetch(signature, place->device, buffers, count, error);
     for (int64_t i = 0; !error && i < bounds->count; ++i)
       error = compare(signature, &bounds->bounds[i], &found[2 * i], sizes);
   } else {

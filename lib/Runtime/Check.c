@@ -97,7 +97,30 @@ static int check_extents(const attn_tensor *expected, const DLTensor *tensor) {
   return 0;
 }
 
-int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor) {
+static int check_device(const attn_tensor *expected, const DLTensor *tensor, const attn_place *place) {
+  int type = (int)tensor->device.device_type, index = (int)tensor->device.device_id;
+  if (type == place->type && (type == kDLCPU || index == place->index))
+    return 0;
+  const char *device = place->device ? place->device->name : "";
+  if (place->type == kDLCPU)
+    return attn_fail(ATTN_ERROR_DEVICE, "%s: is on a device of type %d, but must be on the CPU (type %d)",
+                     expected->name, type, (int)kDLCPU);
+  if (type == kDLCPU)
+    return attn_fail(ATTN_ERROR_DEVICE,
+                     "%s: is in the CPU's memory, but the kernel was compiled for %s: pass a tensor that is there, or "
+                     "compile with --copy",
+                     expected->name, device);
+  if (type != place->type)
+    return attn_fail(ATTN_ERROR_DEVICE, "%s: is on a device of type %d, but must be on %s (type %d)", expected->name,
+                     type, device, place->type);
+  return attn_fail(ATTN_ERROR_DEVICE, "%s: is on %s device %d, but other tensors of the call are on device %d",
+                   expected->name, device, index, place->index);
+}
+
+/* Numbers are in the CPU's memory, wherever the kernel runs. */
+static const attn_place cpu = {kDLCPU, 0, 0};
+
+int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor, const attn_place *place) {
   if (!tensor)
     return attn_fail(ATTN_ERROR_NULL_TENSOR, "%s: the tensor is NULL, and it has no default", expected->name);
   if (tensor->ndim != expected->rank) {
@@ -107,9 +130,8 @@ int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor) {
     return attn_fail(ATTN_ERROR_RANK, "%s: rank is %d, but must be %lld", expected->name, (int)tensor->ndim,
                      (long long)expected->rank);
   }
-  if (tensor->device.device_type != kDLCPU)
-    return attn_fail(ATTN_ERROR_DEVICE, "%s: is on a device of type %d, but must be on the CPU (type %d)",
-                     expected->name, (int)tensor->device.device_type, (int)kDLCPU);
+  if (check_device(expected, tensor, place ? place : &cpu))
+    return ATTN_ERROR_DEVICE;
   if (check_dtype(expected, tensor))
     return ATTN_ERROR_DTYPE;
   if (expected->rank > 0 && !tensor->shape)
@@ -121,9 +143,11 @@ int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor) {
   if (!tensor->data)
     return attn_fail(ATTN_ERROR_NULL_DATA, "%s: the data is NULL, but the tensor has elements", expected->name);
   int64_t alignment = attn_element_bytes(expected);
-  if ((uintptr_t)attn_data(tensor) % (uintptr_t)alignment != 0)
+  /* OpenCL's memory has a handle in place of an address. */
+  uintptr_t address =
+      tensor->device.device_type == kDLOpenCL ? (uintptr_t)tensor->byte_offset : (uintptr_t)attn_data(tensor);
+  if (address % (uintptr_t)alignment != 0)
     return attn_fail(ATTN_ERROR_ALIGNMENT, "%s: the data must be aligned to %lld bytes, but is %lld past one",
-                     expected->name, (long long)alignment,
-                     (long long)((uintptr_t)attn_data(tensor) % (uintptr_t)alignment));
+                     expected->name, (long long)alignment, (long long)(address % (uintptr_t)alignment));
   return 0;
 }

@@ -38,6 +38,9 @@ static inline attn_halide_buffer attn_halide_buffer_of(const attn_tensor *tensor
   return buffer;
 }
 
+/* Flags: the newest data is in the CPU's memory, or on the device. */
+enum { ATTN_HALIDE_HOST_DIRTY = 1, ATTN_HALIDE_DEVICE_DIRTY = 2 };
+
 /* Halide's error code for a failed allocation. */
 enum { ATTN_HALIDE_OUT_OF_MEMORY = -11 };
 

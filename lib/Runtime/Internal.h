@@ -18,6 +18,9 @@ void *malloc(size_t size);
 void *calloc(size_t count, size_t size);
 void free(void *pointer);
 void *memcpy(void *destination, const void *source, size_t size);
+char *strstr(const char *text, const char *part);
+void *dlopen(const char *path, int flags);
+void *dlsym(void *library, const char *name);
 int snprintf(char *buffer, size_t size, const char *format, ...);
 int vsnprintf(char *buffer, size_t size, const char *format, va_list arguments);
 
@@ -40,20 +43,38 @@ int attn_check_shape(const attn_signature *signature, int64_t index, const DLTen
 /* Compares what the signature's checks compare. */
 int attn_check_sizes(const attn_signature *signature, const int64_t *sizes);
 
-/* Runs the first of the programs that the processor can run. `arguments` are inputs, sizes and outputs; `sizes` are in
- * the signature's order. */
+/* Where a call's tensors are and what runs it. */
+typedef struct {
+  int type;                  /* DLDeviceType of the tensors */
+  int index;                 /* which of these devices */
+  const attn_device *device; /* what runs the kernel; NULL: the CPU */
+} attn_place;
+
+/* Where the first `count` tensors are, if a program of the signature runs on tensors there; else where they should be. */
+attn_place attn_place_of(const attn_signature *signature, const DLTensor *const *tensors, int64_t count);
+/* Whether tensors must be copied to where the kernel runs. */
+static inline int attn_copies(const attn_place *place) { return place->device && place->type == kDLCPU; }
+/* Whether the program runs calls at this place. */
+int attn_suits(const attn_program *program, const attn_place *place);
+/* Loads the device's driver and finds the device. */
+int attn_open_device(const attn_signature *signature, const attn_place *place);
+/* The code of an error that Halide's runtime reported for a step, or of `otherwise`. */
+int attn_device_error(const attn_signature *signature, const attn_device *device, int otherwise);
+
+/* Runs the first of the programs that the processor can run at this place. `arguments` are inputs, sizes and outputs;
+ * `sizes` are in the signature's order. */
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
-             void *const *arguments, int64_t argument_count, const int64_t *sizes);
+             const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes);
 /* Runs the checking kernel. `inputs` are the kernel's arguments up to its sizes, `sizes` in the signature's order. */
-int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, void *const *inputs,
-                      const int64_t *sizes);
+int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, const attn_place *place,
+                      void *const *inputs, const int64_t *sizes);
 
 /* Memory that is used again: see Workspace.c. */
 void *halide_malloc(void *context, size_t size);
 void halide_free(void *context, void *block);
 
 /* Checks one tensor by itself: null, rank, device, dtype, extents, data, alignment. */
-int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor);
+int attn_check_tensor(const attn_tensor *expected, const DLTensor *tensor, const attn_place *place); /* NULL: the CPU */
 /* Checks that outputs share no memory with another tensor or with themselves. */
 int attn_check_overlap(const attn_signature *signature, const DLTensor *const *tensors);
 

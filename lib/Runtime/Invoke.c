@@ -14,6 +14,7 @@
 enum { STACK_TENSORS = 24, STACK_DIMENSIONS = 96, STACK_SIZES = 32 };
 
 typedef struct {
+  attn_place place;
   void **arguments;                  /* inputs, sizes, outputs */
   attn_halide_buffer *buffers;       /* one a tensor */
   attn_halide_dimension *dimensions; /* of all buffers */
@@ -27,11 +28,13 @@ static int64_t tensor_count(const attn_signature *signature) {
 }
 
 /* Checks what can be checked without sizes. A NULL scalar with a default is right. */
-static int check_tensors(const attn_signature *signature, const DLTensor *const *tensors, int64_t count) {
+static int check_tensors(const attn_signature *signature, const DLTensor *const *tensors, int64_t count,
+                         const attn_place *place) {
   for (int64_t i = 0; i < count; ++i) {
     if (!tensors[i] && signature->tensors[i].has_default)
       continue;
-    int error = attn_check_tensor(&signature->tensors[i], tensors[i]);
+    int is_number = i < signature->input_count && signature->tensors[i].rank == 0;
+    int error = attn_check_tensor(&signature->tensors[i], tensors[i], is_number ? 0 : place);
     if (error)
       return error;
   }
@@ -55,12 +58,17 @@ static int all_outputs_empty(const attn_signature *signature, const DLTensor *co
   return 1;
 }
 
-/* Whether the kernel, which counts elements in 32 bits, can use the tensor as it lies. */
-static int is_direct(const DLTensor *tensor) {
-  for (int64_t i = 0; i < tensor->ndim; ++i) {
+/* Whether the kernel, which counts elements in 32 bits, can use the tensor as it lies. On a GPU any stride will do;
+ * what is copied to it must be in row-major order. */
+static int is_direct(const DLTensor *tensor, const attn_place *place) {
+  int64_t row_major = 1;
+  for (int64_t i = tensor->ndim - 1; i >= 0; --i) {
     int64_t stride = attn_stride(tensor, i), span = 0;
-    if (i == tensor->ndim - 1 && tensor->shape[i] > 1 && stride != 1)
+    if (!place->device && i == tensor->ndim - 1 && tensor->shape[i] > 1 && stride != 1)
       return 0;
+    if (attn_copies(place) && tensor->shape[i] > 1 && stride != row_major)
+      return 0;
+    row_major *= tensor->shape[i];
     if (__builtin_mul_overflow(tensor->shape[i], stride, &span) || span > INT32_MAX || span < -INT32_MAX)
       return 0;
   }
@@ -87,19 +95,36 @@ static int allocate(const attn_tensor *expected, const DLTensor *tensor, int emp
   return 0;
 }
 
+/* Gives Halide the memory of a tensor on a GPU. */
+static int wrap(const attn_signature *signature, const attn_place *place, const DLTensor *tensor,
+                attn_halide_buffer *buffer) {
+  int is_opencl = place->device->type == kDLOpenCL;
+  attn_clear_error();
+  if (place->device->wrap(0, buffer, (uint64_t)(uintptr_t)(is_opencl ? tensor->data : attn_data(tensor))))
+    return attn_device_error(signature, place->device, ATTN_ERROR_KERNEL);
+  /* Halide's handle is an offset in bytes and OpenCL's own. */
+  if (is_opencl)
+    *(uint64_t *)(uintptr_t)buffer->device = tensor->byte_offset;
+  return 0;
+}
+
 /* Describes tensor `index` to Halide, whose dimension 0 is the last one of the tensor. */
 static int make_buffer(const attn_signature *signature, const DLTensor *const *tensors, int64_t index,
                        attn_halide_dimension *dimensions, frame *call) {
   const attn_tensor *expected = &signature->tensors[index];
   const DLTensor *tensor = tensors[index];
-  int empty = attn_is_empty(tensor);
-  int direct = !empty && is_direct(tensor);
+  int empty = attn_is_empty(tensor), input = index < signature->input_count;
+  int direct = !empty && is_direct(tensor, &call->place);
+  int wrapped = direct && call->place.device && !attn_copies(&call->place);
   char **temporary = &call->temporaries[index];
+  if (!direct && !empty && call->place.device && !attn_copies(&call->place))
+    return attn_fail(ATTN_ERROR_SIZE, "%s: its elements are more than %lld apart", expected->name,
+                     (long long)INT32_MAX);
   if (!direct) {
     int error = allocate(expected, tensor, empty, temporary);
     if (error)
       return error;
-    if (!empty && index < signature->input_count)
+    if (!empty && input)
       attn_pack(tensor, attn_element_bytes(expected), *temporary);
   }
   int64_t row_major = 1;
@@ -108,14 +133,40 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
      * that is written to an empty output lands in the one row that it gets. */
     int64_t extent = tensor->shape[i] ? tensor->shape[i] : 1;
     int64_t last = i == tensor->ndim - 1;
-    int64_t stride = last ? 1 : empty ? 0 : direct ? attn_stride(tensor, i) : row_major;
+    int64_t stride = last && !wrapped ? 1 : empty ? 0 : direct ? attn_stride(tensor, i) : row_major;
+    if (attn_copies(&call->place) && !empty)
+      stride = row_major; /* also where there is one element and a stride means nothing */
     attn_halide_dimension dimension = {0, (int32_t)extent, (int32_t)stride, 0};
     dimensions[tensor->ndim - 1 - i] = dimension;
-    if (!direct && !empty)
+    if (!empty)
       row_major *= extent;
   }
-  call->buffers[index] = attn_halide_buffer_of(expected, direct ? attn_data(tensor) : *temporary, dimensions);
+  attn_halide_buffer *buffer = &call->buffers[index];
+  *buffer = attn_halide_buffer_of(expected, wrapped ? 0 : direct ? attn_data(tensor) : *temporary, dimensions);
+  if (wrapped)
+    return wrap(signature, &call->place, tensor, buffer);
+  if (call->place.device && input)
+    buffer->flags = ATTN_HALIDE_HOST_DIRTY;
   return 0;
+}
+
+/* After a run on a GPU: fetches the outputs that were copied, and forgets what the device has of the buffers. */
+static int finish_on_device(const attn_signature *signature, const DLTensor *const *tensors, frame *call, int error) {
+  const attn_device *device = call->place.device;
+  for (int64_t i = 0; i < tensor_count(signature); ++i) {
+    attn_halide_buffer *buffer = &call->buffers[i];
+    if (!buffer->device)
+      continue;
+    if (!buffer->host) {
+      device->detach(0, buffer);
+      continue;
+    }
+    attn_clear_error();
+    if (!error && i >= signature->input_count && !attn_is_empty(tensors[i]) && device->copy_to_host(0, buffer))
+      error = attn_device_error(signature, device, ATTN_ERROR_KERNEL);
+    device->free(0, buffer);
+  }
+  return error;
 }
 
 static int make_arguments(const attn_signature *signature, const DLTensor *const *tensors, frame *call) {
@@ -144,7 +195,8 @@ static int make_arguments(const attn_signature *signature, const DLTensor *const
 static int invoke(const attn_signature *signature, const attn_bounds *bounds, const DLTensor *const *tensors,
                   frame *call) {
   int64_t count = tensor_count(signature);
-  int error = check_tensors(signature, tensors, count);
+  call->place = attn_place_of(signature, tensors, count);
+  int error = check_tensors(signature, tensors, count, &call->place);
   if (!error)
     error = attn_solve_sizes(signature, tensors, call->sizes);
   if (!error)
@@ -155,12 +207,21 @@ static int invoke(const attn_signature *signature, const attn_bounds *bounds, co
     error = attn_check_overlap(signature, tensors);
   if (error || !signature->program_count || all_outputs_empty(signature, tensors))
     return error;
+  if (call->place.device) {
+    for (int64_t i = 0; i < count; ++i)
+      call->buffers[i].device = 0;
+    error = attn_open_device(signature, &call->place);
+    if (error)
+      return error;
+  }
   error = make_arguments(signature, tensors, call);
   if (!error && bounds)
-    error = attn_check_bounds(signature, bounds, call->arguments, call->sizes);
+    error = attn_check_bounds(signature, bounds, &call->place, call->arguments, call->sizes);
   if (!error)
-    error = attn_run(signature, signature->programs, signature->program_count, call->arguments,
+    error = attn_run(signature, signature->programs, signature->program_count, &call->place, call->arguments,
                      count + signature->size_count, call->sizes);
+  if (call->place.device)
+    error = finish_on_device(signature, tensors, call, error);
   for (int64_t i = 0; i < count; ++i) {
     if (!error && i >= signature->input_count && call->temporaries[i] && !attn_is_empty(tensors[i]))
       attn_unpack(call->temporaries[i], attn_element_bytes(&signature->tensors[i]), tensors[i]);
@@ -176,7 +237,7 @@ static int invoke_small(const attn_signature *signature, const attn_bounds *boun
   char *temporaries[STACK_TENSORS];
   int64_t sizes[STACK_SIZES];
   int32_t size_arguments[STACK_SIZES];
-  frame call = {arguments, buffers, dimensions, temporaries, sizes, size_arguments};
+  frame call = {{kDLCPU, 0, 0}, arguments, buffers, dimensions, temporaries, sizes, size_arguments};
   for (int64_t i = 0; i < tensor_count(signature); ++i)
     temporaries[i] = 0;
   return invoke(signature, bounds, tensors, &call);
@@ -225,7 +286,8 @@ int attn_output_shapes(const attn_signature *signature, const DLTensor *const *i
   int64_t *sizes = stack_sizes;
   if (signature->size_count > STACK_SIZES && !(sizes = malloc((size_t)signature->size_count * sizeof *sizes)))
     return attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
-  int error = check_tensors(signature, inputs, signature->input_count);
+  attn_place place = attn_place_of(signature, inputs, signature->input_count);
+  int error = check_tensors(signature, inputs, signature->input_count, &place);
   if (!error)
     error = attn_solve_sizes(signature, inputs, sizes);
   if (!error)

@@ -12,7 +12,9 @@ typedef struct {
 
 static interval memory_of(const attn_tensor *expected, const DLTensor *tensor) {
   int64_t bytes = attn_element_bytes(expected);
-  uintptr_t start = (uintptr_t)attn_data(tensor);
+  /* OpenCL's memory has a handle in place of an address. */
+  uintptr_t start =
+      tensor->device.device_type == kDLOpenCL ? (uintptr_t)tensor->byte_offset : (uintptr_t)attn_data(tensor);
   interval memory = {start, start + (uintptr_t)bytes};
   for (int64_t i = 0; i < tensor->ndim; ++i) {
     int64_t distance = (tensor->shape[i] - 1) * attn_stride(tensor, i) * bytes;
@@ -51,6 +53,13 @@ static int overlaps_itself(const DLTensor *tensor) {
   return 0;
 }
 
+/* Memory of OpenCL is shared under the same handle; a number is in the CPU's memory, wherever outputs are. */
+static int may_share(const DLTensor *output, const DLTensor *other) {
+  if (output->device.device_type != other->device.device_type)
+    return 0;
+  return output->device.device_type != kDLOpenCL || output->data == other->data;
+}
+
 int attn_check_overlap(const attn_signature *signature, const DLTensor *const *tensors) {
   int64_t count = signature->input_count + signature->output_count;
   for (int64_t i = signature->input_count; i < count; ++i) {
@@ -63,7 +72,7 @@ int attn_check_overlap(const attn_signature *signature, const DLTensor *const *t
     interval written = memory_of(output, tensors[i]);
     for (int64_t j = 0; j < i; ++j) {
       const attn_tensor *other = &signature->tensors[j];
-      if (!tensors[j] || attn_is_empty(tensors[j]))
+      if (!tensors[j] || attn_is_empty(tensors[j]) || !may_share(tensors[i], tensors[j]))
         continue;
       interval memory = memory_of(other, tensors[j]);
       if (written.first < memory.end && memory.first < written.end)

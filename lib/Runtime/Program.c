@@ -53,7 +53,11 @@ static int describe_intermediates(const attn_signature *signature, const run *ca
   return error;
 }
 
-static int allocate(const attn_signature *signature, const attn_tensor *tensor, attn_halide_buffer *buffer) {
+/* On a GPU the step that writes a tensor makes room for it. */
+static int allocate(const attn_signature *signature, const run *call, const attn_tensor *tensor,
+                    attn_halide_buffer *buffer) {
+  if (call->program->device)
+    return 0;
   int64_t last = 0; /* the position of the last element */
   for (int32_t i = 0; i < buffer->dimensions; ++i)
     last += (int64_t)(buffer->dimension[i].extent - 1) * buffer->dimension[i].stride;
@@ -62,6 +66,15 @@ static int allocate(const attn_signature *signature, const attn_tensor *tensor, 
     return 0;
   return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for the %lld elements of %s", signature->name, (long long)last + 1,
                    tensor->name);
+}
+
+static void release(const run *call, attn_halide_buffer *buffer) {
+  if (call->program->device) {
+    call->program->device->free(0, buffer);
+    return;
+  }
+  halide_free(0, buffer->host);
+  buffer->host = 0;
 }
 
 static const attn_variant *choose(const attn_step *step, void *const *size_arguments) {
@@ -80,6 +93,8 @@ static int run_step(const attn_signature *signature, const run *call, const attn
   if (!error)
     return 0;
   int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
+  if (call->program->device)
+    return attn_device_error(signature, call->program->device, code);
   if (*attn_last_error())
     return code;
   if (code == ATTN_ERROR_MEMORY)
@@ -93,30 +108,29 @@ static int run_steps(const attn_signature *signature, const run *call) {
   for (int64_t step = 0; !error && step < program->step_count; ++step) {
     for (int64_t i = 0; !error && i < program->intermediate_count; ++i)
       if (program->intermediates[i].written == step)
-        error = allocate(signature, &program->intermediates[i].tensor, &call->buffers[i]);
+        error = allocate(signature, call, &program->intermediates[i].tensor, &call->buffers[i]);
     if (!error)
       error = run_step(signature, call, &program->steps[step]);
     for (int64_t i = 0; i < program->intermediate_count; ++i)
-      if (program->intermediates[i].read == step) {
-        halide_free(0, call->buffers[i].host);
-        call->buffers[i].host = 0;
-      }
+      if (program->intermediates[i].read == step)
+        release(call, &call->buffers[i]);
   }
   for (int64_t i = 0; i < program->intermediate_count; ++i)
-    halide_free(0, call->buffers[i].host);
+    release(call, &call->buffers[i]);
   return error;
 }
 
-static const attn_program *usable(const attn_program *programs, int64_t count) {
+static const attn_program *usable(const attn_program *programs, int64_t count, const attn_place *place) {
   for (const attn_program *program = programs; program != programs + count; ++program)
-    if (!program->can_use || program->can_use((int)program->feature_count, program->features))
+    if (attn_suits(program, place) &&
+        (!program->can_use || program->can_use((int)program->feature_count, program->features)))
       return program;
   return 0;
 }
 
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
-             void *const *arguments, int64_t argument_count, const int64_t *sizes) {
-  run call = {usable(programs, program_count), argument_count, 0, 0, 0, 0};
+             const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes) {
+  run call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0};
   if (!call.program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);

@@ -64,7 +64,7 @@ class Kernel:
         return self._run(self._kernel.reference, args, kwargs, None)
 
     def emit(self, stage: str) -> str:
-        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm or asm."""
+        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx or opencl."""
         return self._kernel.emit(stage)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -145,17 +145,20 @@ def compile(
     dtype: str | None = None,
     check_bounds: bool = False,
     count_chunks: bool = False,
+    copy: bool | None = None,
 ) -> Kernel:
     """Compiles one kernel of a spec for this machine.
 
     source: the path of an .attn file, or the text of a spec.
     kernel: which kernel of the source; needed where it has several.
-    target: "host", or a Halide target string such as "x86-64-linux-avx2".
+    target: "host"; "cuda" or "opencl" for a GPU of this machine; or a Halide target string such as "x86-64-linux-avx2".
     sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
     dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
     check_bounds: a call that uses a subscript which depends on data and is out of bounds is an IndexError; without, it is clamped.
     count_chunks: for tests: every tiled sum NAME gets one more output, NAME_chunks, of three integers: how many chunks of keys
         the kernel visited, on how many of them it evaluated the mask, and how many there are.
+    copy: on a GPU, arrays in the CPU's memory are copied there and back; without, they are an error. By default True for the
+        target "opencl", for which no Python library has arrays.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
@@ -169,6 +172,7 @@ def compile(
         dtype=dtype or "",
         check_bounds=check_bounds,
         count_chunks=count_chunks,
+        copy=target == "opencl" if copy is None else copy,
     )
     return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
 

@@ -122,6 +122,7 @@ PyObject *exceptionType(int code) {
   case ATTN_ERROR_MEMORY:
     return PyExc_MemoryError;
   case ATTN_ERROR_KERNEL:
+  case ATTN_ERROR_NO_DEVICE:
     return PyExc_RuntimeError;
   default:
     return PyExc_ValueError;
@@ -163,11 +164,11 @@ NB_MODULE(_attn, module) {
           "__init__",
           [](attn::CompileOptions *options, const std::string &name, const std::string &kernel,
              const std::string &target, const std::map<std::string, int64_t> &sizes, const std::string &dtype,
-             bool checkBounds, bool countChunks) {
-            new (options) attn::CompileOptions{kernel, target, sizes, dtype, name, checkBounds, countChunks};
+             bool checkBounds, bool countChunks, bool copy) {
+            new (options) attn::CompileOptions{kernel, target, sizes, dtype, name, checkBounds, countChunks, copy};
           },
           nb::kw_only(), nb::arg("name"), nb::arg("kernel"), nb::arg("target"), nb::arg("sizes"), nb::arg("dtype"),
-          nb::arg("check_bounds"), nb::arg("count_chunks"));
+          nb::arg("check_bounds"), nb::arg("count_chunks"), nb::arg("copy"));
 
   module.def("compile", &compile, nb::arg("source"), nb::arg("options"));
   module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));

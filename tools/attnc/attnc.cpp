@@ -22,8 +22,9 @@ static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::cat
 static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"), cl::value_desc("NAME"),
                                    cl::cat(category));
 static cl::opt<std::string> target("target",
-                                   cl::desc("Compile for this machine: host, or Halide targets such as arm-64-linux, "
-                                            "of which a call takes the first that the processor can run"),
+                                   cl::desc("Compile for this machine: host, cuda, opencl, or Halide targets such as "
+                                            "arm-64-linux, of which a call takes the first that suits the processor "
+                                            "and where the tensors are"),
                                    cl::value_desc("TARGET,..."), cl::init("host"), cl::cat(category));
 static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
                                  cl::cat(category));
@@ -31,7 +32,7 @@ static cl::opt<std::string> dtype("dtype", cl::desc("Compute with this dtype ins
                                   cl::value_desc("DTYPE"), cl::cat(category));
 static cl::opt<std::string>
     emitStage("emit",
-              cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm; or write the object"),
+              cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl; or write the object"),
               cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
 static cl::opt<bool> explain("explain", cl::desc("Say what was rewritten and why, with the costs before and after"),
                              cl::cat(category));
@@ -44,6 +45,8 @@ static cl::opt<bool> noRuntime("no-runtime", cl::desc("Leave the runtime out: an
 static cl::opt<bool> checkBounds("check-bounds",
                                  cl::desc("Fail calls that use subscripts which depend on data and are out of bounds"),
                                  cl::cat(category));
+static cl::opt<bool> copy("copy", cl::desc("On a GPU: copy tensors in the CPU's memory there and back"),
+                          cl::cat(category));
 static cl::opt<std::string> output("o", cl::desc("Where to write: the object (its header beside it), or the stage"),
                                    cl::value_desc("PATH"), cl::cat(category));
 
@@ -105,6 +108,7 @@ static int compile() {
   options.dtype = dtype;
   options.name = input == "-" ? "<stdin>" : input.getValue();
   options.checkBounds = checkBounds;
+  options.copy = copy;
   if (int status = readSizes(options.sizes))
     return status;
   llvm::StringRef source = (*file)->getBuffer();

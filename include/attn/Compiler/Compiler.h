@@ -42,7 +42,9 @@ public:
 
 struct CompileOptions {
   std::string kernel = {};                   ///< Which kernel of the source; empty where it has only one.
-  std::string target = "host";               ///< A Halide target string; kernels run only on "host".
+  /// A Halide target string, or "opencl" or "cuda" for a GPU of this machine. Kernels run only on "host", and on GPUs
+  /// where the rest of the target is this machine.
+  std::string target = "host";
   std::map<std::string, int64_t> sizes = {}; ///< Sizes fixed at compile time, by name.
   std::string dtype = {};                    ///< "f32", "bf16", "f16", or empty for the source's own.
   std::string name = "<source>";             ///< The source's name in messages.
@@ -53,6 +55,8 @@ struct CompileOptions {
   /// of keys the kernel visited, on how many of them it evaluated the mask, and how many there are. (The reference has
   /// none.)
   bool countChunks = false;
+  /// On a GPU: tensors in the CPU's memory are copied there and back. Without, they are an error.
+  bool copy = false;
 };
 
 /// A parameter or an output of a kernel.
@@ -81,7 +85,8 @@ public:
   /// Runs the reference interpreter (double precision, plain loops) on the same tensors.
   void reference(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
 
-  /// The text of a stage: ast, attn, simplified, plan, halide, loops, llvm, asm. Throws std::invalid_argument.
+  /// The text of a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl. Throws
+  /// std::invalid_argument.
   std::string emit(const std::string &stage) const;
 
   struct Implementation;

@@ -19,7 +19,8 @@
 
 namespace attn {
 
-/// The machine that a Halide target string names; "host" is the one this runs on. An error for anything else.
+/// The machine that a Halide target string names; "host" is the one this runs on, "cuda" and "opencl" are its GPU.
+/// An error for anything else.
 llvm::Expected<Machine> machineForTarget(llvm::StringRef target);
 
 /// What `emit` can print of a lowered kernel.
@@ -62,6 +63,8 @@ public:
   llvm::Expected<std::string> print(HalideStage stage) const;
   /// LLVM bitcode of the function `function` (and `function_argv`), without Halide's runtime.
   llvm::Expected<std::string> bitcode(llvm::StringRef function) const;
+  /// What the device is given to compile: PTX or OpenCL C.
+  llvm::Expected<std::string> deviceSource() const;
 
   struct Implementation;
   explicit HalideFunction(std::unique_ptr<Implementation> implementation);
@@ -93,6 +96,11 @@ struct LoweredKernel {
   std::vector<std::string> countedSums;
   /// The machine's features, a bit each, as halide_can_use_target_features of Halide's runtime takes them.
   std::vector<uint64_t> features;
+  /// What runs the steps. On a GPU, tensors are in its memory: functions are given buffers with the device's handle in
+  /// place of an address, or with an address that they copy from; outputs are left on the device.
+  Device device = Device::Cpu;
+  /// On a GPU, tensors in the CPU's memory are copied to it and back.
+  bool copies = false;
 };
 
 /// The functions of a kernel, in order.
@@ -102,8 +110,9 @@ std::vector<const HalideFunction *> functionsOf(const LoweredKernel &kernel);
 /// What cannot be lowered yet is an error that names it.
 llvm::Expected<LoweredKernel> lowerToHalide(KernelOp kernel, const Plan &plan, const Machine &machine);
 
-/// Halide's runtime alone, as LLVM bitcode, for the processor of `target` without its features.
-llvm::Expected<std::string> halideRuntimeBitcode(llvm::StringRef target);
+/// Halide's runtime alone, as LLVM bitcode, for the processor of `target` without its features; with what drives these
+/// devices.
+llvm::Expected<std::string> halideRuntimeBitcode(llvm::StringRef target, llvm::ArrayRef<Device> devices);
 
 } // namespace attn
 

@@ -8,6 +8,7 @@
 #define ATTN_PLAN_PLAN_H
 
 #include "attn/IR/Attn.h"
+#include "attn/Plan/GpuPlan.h"
 
 #include <array>
 #include <optional>
@@ -23,6 +24,8 @@ struct Machine {
   unsigned vectorBytes = 16;     ///< Width of a vector register.
   unsigned vectorRegisters = 16; ///< How many of them there are.
   bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
+  Device device = Device::Cpu;   ///< What runs the kernels.
+  bool runsHere = false;         ///< This process can run its code, given the device and its driver.
 
   unsigned cores = 0;
   std::array<uint64_t, 3> cacheBytes =
@@ -99,6 +102,7 @@ struct Plan {
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
+  std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
   unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
   bool countChunks = false; ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
@@ -119,6 +123,11 @@ struct Plan {
 
   static Plan choose(KernelOp kernel, const Machine &machine, bool countChunks = false);
   void print(llvm::raw_ostream &os) const;
+
+private:
+  void chooseForGpu();
+  void printForGpu(llvm::raw_ostream &os) const;
+  void printRanges(llvm::raw_ostream &os) const;
 };
 
 } // namespace attn

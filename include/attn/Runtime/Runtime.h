@@ -21,7 +21,7 @@ enum attn_error {
   ATTN_OK = 0,
   ATTN_ERROR_NULL_TENSOR = 1, /* a tensor (or its shape) is NULL and has no default */
   ATTN_ERROR_NULL_DATA = 2,   /* the data of a tensor that has elements is NULL */
-  ATTN_ERROR_DEVICE = 3,      /* a tensor is not in the CPU's memory */
+  ATTN_ERROR_DEVICE = 3,      /* a tensor is not where the kernel runs */
   ATTN_ERROR_DTYPE = 4,       /* a tensor has another dtype, or more than one lane */
   ATTN_ERROR_RANK = 5,        /* a tensor has another number of dimensions */
   ATTN_ERROR_SIZE = 6,        /* a size is negative, or too large to be computed with */
@@ -31,7 +31,8 @@ enum attn_error {
   ATTN_ERROR_MEMORY = 10,     /* out of memory */
   ATTN_ERROR_KERNEL = 11,     /* the kernel itself failed */
   ATTN_ERROR_COUNT = 12,      /* the wrong number of tensors (only from C++ and Python) */
-  ATTN_ERROR_BOUNDS = 13      /* a subscript that depends on data is outside its tensor (only with --check-bounds) */
+  ATTN_ERROR_BOUNDS = 13,     /* a subscript that depends on data is outside its tensor (only with --check-bounds) */
+  ATTN_ERROR_NO_DEVICE = 14   /* the GPU that the kernel was compiled for, or its driver, is not there */
 };
 
 /* What went wrong in this thread's last failed call: which tensor, what was expected and what was found. Empty
@@ -48,6 +49,12 @@ typedef void (*attn_parallel_for)(void *pool, void (*task)(void *closure, int i)
 /* From now on kernels run their tasks through `parallel_for`, which is given `pool`, and start no threads themselves;
  * with NULL they use their own threads again. Not to be called while a kernel runs. */
 void attn_set_thread_pool(attn_parallel_for parallel_for, void *pool);
+
+/* For kernels compiled for CUDA, which objects without such kernels lack: from now on this thread's calls run on
+ * `stream` (a CUstream or cudaStream_t; NULL is the default one), of the thread's current context or else the primary
+ * context of the tensors' device. A call returns when its work is in the stream, and does not wait for it, except that
+ * outputs which were copied (--copy) are there when it returns. */
+void attn_set_cuda_stream(void *stream);
 
 #ifdef __cplusplus
 }

@@ -96,6 +96,21 @@ typedef struct {
   int64_t read;    /* the last step that reads it */
 } attn_intermediate;
 
+/* What drives a GPU: functions of Halide's runtime. */
+typedef struct {
+  int64_t type;        /* DLDeviceType */
+  const char *name;    /* "CUDA" */
+  const char *library; /* its driver: "libcuda.so.1" */
+  const char *probe;   /* a function that the driver has */
+  void *(*symbol)(void *context, const char *name);
+  int (*acquire)(void); /* of this type or another, by the device; then release */
+  int (*release)(void *context);
+  int (*wrap)(void *context, void *buffer, uint64_t handle);
+  int (*detach)(void *context, void *buffer);
+  int (*copy_to_host)(void *context, void *buffer);
+  int (*free)(void *context, void *buffer);
+} attn_device;
+
 /* What computes a kernel's outputs on processors that have some instructions. */
 typedef struct {
   int64_t intermediate_count;
@@ -105,6 +120,8 @@ typedef struct {
   int64_t feature_count;
   const uint64_t *features; /* words of bits, as halide_can_use_target_features takes them */
   int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */
+  const attn_device *device; /* where the tensors are; NULL: in the CPU's memory */
+  int64_t copies;            /* tensors in the CPU's memory are copied to the device and back */
 } attn_program;
 
 typedef struct {

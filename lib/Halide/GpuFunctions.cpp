@@ -1,0 +1,82 @@
+//===- GpuFunctions.cpp - What devices and their compilers do otherwise ----===//
+
+#include "GpuFunctions.h"
+
+#include "llvm/ADT/StringMap.h"
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace attn::lowering {
+
+namespace {
+
+/// The functions that Mathematics.cpp calls by their names in C.
+class DeviceNames : public IRMutator {
+public:
+  explicit DeviceNames(bool isCuda) : isCuda(isCuda) {}
+
+private:
+  using IRMutator::visit;
+
+  Expr visit(const Call *op) override {
+    // In OpenCL C they have one name for all types; NVIDIA's libdevice is a part of Halide.
+    static const llvm::StringMap<std::pair<const char *, const char *>> names = {
+        {"exp2", {"__nv_exp2", "exp2"}},  {"erf", {"__nv_erf", "erf"}},     {"powf", {"__nv_powf", "pow"}},
+        {"pow", {"__nv_pow", "pow"}},     {"fmodf", {"__nv_fmodf", "fmod"}}, {"fmod", {"__nv_fmod", "fmod"}},
+    };
+    Expr mutated = IRMutator::visit(op);
+    auto found = names.find(op->name);
+    if (op->call_type != Call::PureExtern || found == names.end())
+      return mutated;
+    return Call::make(op->type, isCuda ? found->second.first : found->second.second, mutated.as<Call>()->args,
+                      Call::PureExtern);
+  }
+
+  bool isCuda;
+};
+
+/// Halide 21 tells LLVM's back end for CUDA that there are no NaN, whatever the instructions say. Then `x < c ? c : x`
+/// becomes a maximum, which of a NaN and a number takes the number: the choice of a NaN is made by itself.
+class KeepNaN : public IRMutator {
+  using IRMutator::visit;
+
+  static bool isOrder(const Expr &condition, Expr &a, Expr &b) {
+    if (const auto *call = condition.as<Call>()) {
+      if (!call->is_intrinsic({Call::strict_lt, Call::strict_le}))
+        return false;
+      a = call->args[0], b = call->args[1];
+      return true;
+    }
+    const auto *less = condition.as<LT>();
+    const auto *lessEqual = condition.as<LE>();
+    if (less)
+      a = less->a, b = less->b;
+    if (lessEqual)
+      a = lessEqual->a, b = lessEqual->b;
+    return less || lessEqual;
+  }
+
+  Expr visit(const Select *op) override {
+    Expr mutated = IRMutator::visit(op), a, b;
+    const auto *select = mutated.as<Select>();
+    if (!select || !select->type.is_float() || is_const(select->false_value) || !isOrder(select->condition, a, b))
+      return mutated;
+    bool isExtreme = (equal(select->true_value, a) && equal(select->false_value, b)) ||
+                     (equal(select->true_value, b) && equal(select->false_value, a));
+    if (!isExtreme)
+      return mutated;
+    return Select::make(is_nan(select->false_value), select->false_value, mutated);
+  }
+};
+
+} // namespace
+
+void lowerDeviceFunctions(Pipeline &pipeline, const Target &target) {
+  bool isCuda = target.has_feature(Target::CUDA);
+  pipeline.add_custom_lowering_pass(new DeviceNames(isCuda));
+  if (isCuda)
+    pipeline.add_custom_lowering_pass(new KeepNaN);
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,16 @@
+//===- GpuFunctions.h - What devices and their compilers do otherwise -*- C++ -*-===//
+
+#ifndef ATTN_LIB_HALIDE_GPUFUNCTIONS_H
+#define ATTN_LIB_HALIDE_GPUFUNCTIONS_H
+
+#include "Halide.h"
+
+namespace attn::lowering {
+
+/// Calls the functions of C's library by the names that the device's library has for them, and keeps NaN where Halide's
+/// compiler for CUDA would drop them.
+void lowerDeviceFunctions(Halide::Pipeline &pipeline, const Halide::Target &target);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_GPUFUNCTIONS_H

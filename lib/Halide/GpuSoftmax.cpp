@@ -1,0 +1,160 @@
+//===- GpuSoftmax.cpp - Softmaxes on a GPU, two numbers a row ---------------===//
+//
+// Scores are computed wherever they are read, in powers of two: weight(n) = 2^(score(n) − maximum) / sum. Masked ones
+// are −inf; the maximum is at least the lowest finite float, so that a row with nothing left has sum 0.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GpuNest.h"
+#include "Mathematics.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::Var;
+
+namespace attn::lowering {
+
+static Expr larger(Expr a, Expr b) { return Halide::select(b > a, b, a); }
+
+Expr GpuSoftmax::logSumExp() const {
+  Expr total = sum();
+  Halide::Type type = total.type();
+  Expr value = maximum() * constant(type, 0.693147180559945309417) + lowering::log(total);
+  return Halide::select(total == 0.0f, -infinity(type), value);
+}
+
+Expr GpuNest::exponential(const GpuSoftmax &softmax, Expr score) {
+  return exp2OfNonPositive(score - softmax.maximum());
+}
+
+Expr GpuNest::weight(const GpuSoftmax &softmax, Expr score) {
+  // What is masked has weight 0 in a row of NaN, too; a row whose sum is 0 has nothing else.
+  Expr value = exponential(softmax, score) / softmax.sum();
+  return Halide::select(score == -infinity(score.type()), constant(score.type(), 0), value);
+}
+
+Expr GpuNest::scoreAt(const GpuSoftmax &softmax, const Environment &rows, llvm::ArrayRef<IndexBinding> keys,
+                      int consumer) {
+  Environment environment;
+  environment.indices = rows.indices;
+  for (mlir::Region *region : {softmax.score, softmax.mask}) {
+    if (!region)
+      continue;
+    // The rows of a graph op's regions are arguments of each; those of a nested softmax are bound already.
+    for (auto [own, theirs] : llvm::zip(region->getArguments().drop_back(softmax.keys),
+                                        softmax.score->getArguments().drop_back(softmax.keys)))
+      environment.indices[own] = rows.indices.find(theirs)->second;
+    for (auto [argument, key] : llvm::zip_equal(region->getArguments().take_back(softmax.keys), keys))
+      environment.indices[argument] = key;
+  }
+  GpuRegion lowering(*this, environment, consumer);
+  Expr value = lowering.expression(yielded(*softmax.score));
+  value = value * constant(value.type(), 1.44269504088896340736);
+  if (!softmax.mask)
+    return value;
+  return Halide::select(lowering.expression(yielded(*softmax.mask)), value, -infinity(value.type()));
+}
+
+void GpuNest::addStatistics(GpuSoftmax &softmax, const std::string &base, const Environment &rows,
+                            const std::vector<Var> &rowVars, llvm::ArrayRef<SizeAttr> sizes, mlir::Value sink) {
+  std::vector<Expr> row(rowVars.begin(), rowVars.end());
+  softmax.statistics = Func(kernel.uniqueName(base + "_rows"));
+  Func maximum(kernel.uniqueName(base + "_maximum")), sum(kernel.uniqueName(base + "_sum"));
+  int launched = addStage({softmax.statistics, rowVars, -1, {}});
+  Halide::Region ranges;
+  for (SizeAttr size : llvm::reverse(sizes)) // the last index runs fastest
+    ranges.push_back({0, extent(kernel, size)});
+  auto scoreIn = [&](const RDom &domain, Func func) {
+    int self = addStage({func, rowVars, launched, {}});
+    return atEachStep(ReduceKind::Max, scoreAt(softmax, rows, loopBindings(domain, softmax.keys), self), domain[0]);
+  };
+
+  // NaN are left out (the sum finds them); at least the lowest float, so that −∞ minus the maximum is −∞.
+  RDom maximumKeys(ranges), sumKeys(ranges);
+  Expr score = scoreIn(maximumKeys, maximum);
+  Halide::Type type = score.type();
+  Expr sinkScore;
+  if (sink) {
+    Environment environment;
+    environment.indices = rows.indices;
+    sinkScore = GpuRegion(*this, environment, launched).expression(sink) * constant(type, 1.44269504088896340736);
+  }
+  maximum(rowVars) = sink ? larger(lowest(type), sinkScore) : lowest(type);
+  maximum(row) = larger(maximum(row), score);
+
+  Halide::Type wide = Halide::Float(64);
+  Expr largest = maximum(row);
+  Expr start = sink ? exp2OfNonPositive(sinkScore - largest) : constant(type, 0);
+  sum(rowVars) = Halide::cast(wide, start);
+  sum(row) += Halide::cast(wide, exp2OfNonPositive(scoreIn(sumKeys, sum) - largest));
+  softmax.statistics(rowVars) = Halide::Tuple(largest, Halide::cast(type, sum(row)));
+}
+
+GpuSoftmax GpuNest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) {
+  GpuSoftmax softmax;
+  softmax.score = &definition(op.getScore());
+  softmax.mask = op.getMask() ? &definition(op.getMask()) : nullptr;
+  mlir::Region *sink = op.getSink() ? &definition(op.getSink()) : nullptr;
+  std::vector<Var> rowVars;
+  Environment environment;
+  for (auto [position, binding] : llvm::enumerate(rows)) {
+    Var var(kernel.uniqueName("row$"));
+    rowVars.push_back(var);
+    softmax.rows.push_back(binding.expr);
+    for (mlir::Region *region : {softmax.score, sink})
+      if (region)
+        environment.bind(region->getArgument(position), var);
+  }
+  std::reverse(rowVars.begin(), rowVars.end()); // the last index runs fastest
+  std::reverse(softmax.rows.begin(), softmax.rows.end());
+  std::string base = !op.getName().empty() ? op.getName().str() : name;
+  addStatistics(softmax, base, environment, rowVars, op.getScore().getType().getShape().back(),
+                sink ? yielded(*sink) : mlir::Value());
+  return softmax;
+}
+
+Expr GpuNest::addNestedSoftmax(ReduceOp op, Environment &outer, Environment &inner, Stage stage,
+                               std::vector<Expr> call, int consumer) {
+  GpuSoftmax softmax;
+  softmax.score = &op.getBody();
+  softmax.mask = op.isConditional() ? &op.getWhere() : nullptr;
+  softmax.keys = op.getSizes().size();
+  // The rows are the variables that score, mask and sink depend on, but for the keys.
+  IndexSet indices = freeIndices(op.getBody());
+  if (softmax.mask)
+    for (mlir::BlockArgument index : freeIndices(*softmax.mask))
+      indices.insert(index);
+  if (op.getSink())
+    for (mlir::BlockArgument index : dependence(op.getSink()))
+      indices.insert(index);
+  std::vector<Var> rowVars;
+  for (auto [var, at] : llvm::zip_equal(stage.vars, call)) {
+    bool isRow = llvm::any_of(indices, [&](mlir::Value index) {
+      return llvm::any_of(inner.indices[index].vars, [&](const Var &own) { return own.same_as(var); });
+    });
+    if (!isRow)
+      continue;
+    rowVars.push_back(var);
+    softmax.rows.push_back(at);
+  }
+  llvm::SmallVector<SizeAttr> sizes(op.getSizes().getAsRange<SizeAttr>());
+  addStatistics(softmax, name + "_softmax", inner, rowVars, sizes, op.getSink());
+  if (op.getKind() == ReduceKind::LogSumExp)
+    return softmax.logSumExp();
+  llvm::SmallVector<IndexBinding> keys;
+  GpuRegion lowering(*this, outer, consumer);
+  for (auto [at, size] : llvm::zip_equal(op.getAt(), sizes)) {
+    IndexBinding key{Halide::clamp(Halide::cast<int32_t>(lowering.expression(at)), 0, lastIndex(kernel, size)), {}, false, {}};
+    for (mlir::Value index : dependence(at)) {
+      const IndexBinding &binding = outer.indices.find(index)->second;
+      llvm::append_range(key.vars, binding.vars);
+      if (binding.loop)
+        key.loop = binding.loop;
+    }
+    keys.push_back(key);
+  }
+  return weight(softmax, scoreAt(softmax, outer, keys, consumer));
+}
+
+} // namespace attn::lowering

@@ -1,0 +1,95 @@
+/*===- Cuda.c - CUDA's driver, context and stream --------------------------===*
+ *
+ * Takes the place of Halide's own functions. The driver is loaded by the name that it always has; a call runs in the
+ * caller's context and stream, where the memory of its tensors is; and kernels get as many registers as they need.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#include "Internal.h"
+
+/* Not static: see Error.c. */
+__thread void *attn_cuda_stream;
+__thread int attn_cuda_device; /* of the call that this thread runs */
+
+void attn_set_cuda_stream(void *stream) { attn_cuda_stream = stream; }
+
+static void *driver_function(const char *name) {
+  static void *library;
+  void *loaded = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
+  if (!loaded) {
+    enum { LAZY = 1 };
+    loaded = dlopen("libcuda.so.1", LAZY);
+    __atomic_store_n(&library, loaded, __ATOMIC_RELEASE);
+  }
+  return loaded ? dlsym(loaded, name) : 0;
+}
+
+/* Halide allows a thread 64 registers, unless an environment variable says otherwise. */
+static int load_module(void **module, const void *image, unsigned count, int *options, void **values) {
+  (void)count;
+  (void)options;
+  (void)values;
+  typedef int (*function)(void **, const void *, unsigned, int *, void **);
+  function load = (function)driver_function("cuModuleLoadDataEx");
+  return load(module, image, 0, 0, 0);
+}
+
+void *halide_cuda_get_symbol(void *user, const char *name) {
+  (void)user;
+  void *found = driver_function(name);
+  return found && strstr(name, "cuModuleLoadDataEx") == name ? (void *)load_module : found;
+}
+
+static int fail(const char *function, int error) {
+  return attn_fail(ATTN_ERROR_NO_DEVICE, "%s failed with error %d", function, error);
+}
+
+/* The context of a device that libraries share. */
+static int primary_context(int index, void **context) {
+  enum { DEVICES = 64 };
+  static void *contexts[DEVICES];
+  int device = 0;
+  typedef int (*get)(int *, int);
+  typedef int (*retain)(void **, int);
+  if (index >= 0 && index < DEVICES && (*context = __atomic_load_n(&contexts[index], __ATOMIC_ACQUIRE)))
+    return 0;
+  int error = ((get)driver_function("cuDeviceGet"))(&device, index);
+  if (error)
+    return fail("cuDeviceGet", error);
+  error = ((retain)driver_function("cuDevicePrimaryCtxRetain"))(context, device);
+  if (error)
+    return fail("cuDevicePrimaryCtxRetain", error);
+  if (index < DEVICES)
+    __atomic_store_n(&contexts[index], *context, __ATOMIC_RELEASE);
+  return 0;
+}
+
+int halide_cuda_acquire_context(void *user, void **context, _Bool create) {
+  (void)user;
+  (void)create;
+  typedef int (*initialise)(unsigned);
+  typedef int (*current)(void **);
+  typedef int (*current_device)(int *);
+  *context = 0;
+  int error = ((initialise)driver_function("cuInit"))(0), device = -1;
+  if (error)
+    return fail("cuInit", error);
+  error = ((current)driver_function("cuCtxGetCurrent"))(context);
+  if (error)
+    return fail("cuCtxGetCurrent", error);
+  if (*context && !((current_device)driver_function("cuCtxGetDevice"))(&device) && device == attn_cuda_device)
+    return 0;
+  return primary_context(attn_cuda_device, context);
+}
+
+int halide_cuda_release_context(void *user) {
+  (void)user;
+  return 0;
+}
+
+int halide_cuda_get_stream(void *user, void *context, void **stream) {
+  (void)user;
+  (void)context;
+  *stream = attn_cuda_stream;
+  return 0;
+}
