@@ -63,6 +63,10 @@ struct Process {
     if (llvm::Error error = process->jit->addObjectFile(
             *process->runtime, llvm::MemoryBuffer::getMemBuffer(halideRuntimeObject(), "halide_runtime", false)))
       return error;
+    llvm::Expected<ExecutorAddr> initialize = process->jit->lookup("attn_initialize_halide_runtime");
+    if (!initialize)
+      return initialize.takeError();
+    initialize->toPtr<void()>()();
     return process.release();
   }
 

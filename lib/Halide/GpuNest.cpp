@@ -1,5 +1,6 @@
 //===- GpuNest.cpp - The formula of a stored tensor, an element a thread ---===//
 
+#include "GpuMemory.h"
 #include "GpuNest.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
@@ -14,11 +15,9 @@ namespace attn::lowering {
 /// Terms that are added in f32 before their sum is added in f64: see NestSum.cpp.
 static constexpr int blockSize = 32;
 
-GpuNest::GpuNest(StepLowering &kernel, llvm::StringRef base, llvm::ArrayRef<std::string> indices)
-    : func(kernel.uniqueName(base)), kernel(kernel), name(base) {
-  for (const std::string &index : llvm::reverse(indices))
-    vars.push_back(Var(index));
-  stages.push_back({func, vars, -1, {}});
+GpuNest::GpuNest(StepLowering &kernel, llvm::StringRef base, llvm::ArrayRef<SizeAttr> shape)
+    : func(kernel.uniqueName(base)), kernel(kernel), name(base), shape(shape), indices(indicesOf(element, shape)) {
+  stages.push_back({func, {}, -1, {}});
 }
 
 int GpuNest::addStage(Stage stage) {
@@ -26,11 +25,41 @@ int GpuNest::addStage(Stage stage) {
   return stages.size() - 1;
 }
 
-llvm::SmallVector<IndexBinding> GpuNest::ownRows(unsigned count) const {
-  llvm::SmallVector<IndexBinding> rows;
-  for (const Var &var : llvm::reverse(llvm::ArrayRef(vars).take_back(count)))
-    rows.push_back({var, {var}, false, {}});
-  return rows;
+llvm::SmallVector<IndexBinding> GpuNest::indicesOf(const Var &number, llvm::ArrayRef<SizeAttr> sizes) {
+  llvm::SmallVector<IndexBinding> result(sizes.size());
+  Expr rest = number;
+  for (size_t position = sizes.size(); position-- > 0;) {
+    Expr count = extent(kernel, sizes[position]);
+    result[position] = {position ? rest % count : rest, {number}, false, {}};
+    rest = rest / count;
+  }
+  return result;
+}
+
+Expr GpuNest::numberOf(llvm::ArrayRef<Expr> at, llvm::ArrayRef<SizeAttr> sizes) {
+  Expr number = 0;
+  for (auto [index, size] : llvm::zip_equal(at, sizes))
+    number = number * extent(kernel, size) + index;
+  return number;
+}
+
+void GpuNest::define(Expr value) {
+  if (shape.empty()) {
+    func() = Halide::Internal::substitute(element.name(), 0, value);
+    return;
+  }
+  Expr count = 1;
+  for (SizeAttr size : shape)
+    count = count * extent(kernel, size);
+  elements = RDom(0, count);
+  std::vector<Var> vars;
+  std::vector<Expr> place;
+  for (const IndexBinding &index : llvm::reverse(indices)) {
+    vars.push_back(Var("dimension_" + std::to_string(vars.size())));
+    place.push_back(Halide::Internal::substitute(element.name(), elements->x, index.expr));
+  }
+  func(vars) = Halide::undef(value.type());
+  func(place) = Halide::Internal::substitute(element.name(), elements->x, value);
 }
 
 //===----------------------------------------------------------------------===//
@@ -58,6 +87,8 @@ Expr GpuNest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRe
 }
 
 Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
+  if (op.getKind() == ReduceKind::Softmax || op.getKind() == ReduceKind::LogSumExp)
+    return addNestedSoftmax(op, outer, consumer);
   // The Func's variables: those of the loops it stands in; a reduction loop around it becomes a variable of its own.
   Environment inner;
   Stage stage;
@@ -86,9 +117,6 @@ Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
       innermost = position;
     }
   }
-  if (op.getKind() == ReduceKind::Softmax || op.getKind() == ReduceKind::LogSumExp)
-    return addNestedSoftmax(op, outer, inner, std::move(stage), std::move(call), consumer);
-
   stage.func = Func(kernel.uniqueName(name + "_" + stringifyReduceKind(op.getKind()).str()));
   Func result = stage.func;
   llvm::SmallVector<Expr> counts;
@@ -172,25 +200,31 @@ void GpuNest::addSum(Stage stage, llvm::ArrayRef<Expr> counts, Halide::Type type
 
 void GpuNest::definePointwise(DefinitionOpInterface op) {
   Environment environment;
-  for (auto [index, binding] : llvm::zip_equal(op.getBody().getArguments(), ownRows(vars.size())))
+  for (auto [index, binding] : llvm::zip_equal(op.getBody().getArguments(), indices))
     environment.indices[index] = binding;
   Expr value = GpuRegion(*this, environment, 0).expression(yielded(op.getBody()));
-  func(vars) = kernel.stored(value, op.getDefinedTensor());
+  define(kernel.stored(value, op.getDefinedTensor()));
+}
+
+void GpuNest::defineConverted(mlir::Value tensor, Halide::Type type) {
+  std::vector<Expr> at;
+  for (const IndexBinding &index : indices)
+    at.push_back(index.expr);
+  define(toDeviceMemory(kernel.element(tensor, at), type));
 }
 
 void GpuNest::defineWeight(SoftmaxOp op) {
-  llvm::SmallVector<IndexBinding> rows = ownRows(vars.size());
+  llvm::SmallVector<IndexBinding> rows = indices;
   IndexBinding key = rows.pop_back_val();
   GpuSoftmax softmax = addSoftmax(op, rows);
   Environment environment;
   for (auto [argument, binding] : llvm::zip(softmax.score->getArguments(), rows))
     environment.indices[argument] = binding;
-  func(vars) = kernel.stored(weight(softmax, scoreAt(softmax, environment, key, 0)), op.getWeight());
+  define(kernel.stored(weight(softmax, scoreAt(softmax, environment, key, 0)), op.getWeight()));
 }
 
 void GpuNest::defineLogSumExp(SoftmaxOp op) {
-  GpuSoftmax softmax = addSoftmax(op, ownRows(vars.size()));
-  func(vars) = kernel.stored(softmax.logSumExp(), op.getLogsumexp());
+  define(kernel.stored(addSoftmax(op, indices).logSumExp(), op.getLogsumexp()));
 }
 
 /// Σ over keys of weight · value. What the weight is proportional to is divided by the softmax's sum in the end.
@@ -208,14 +242,14 @@ void GpuNest::defineWeightedSum(WeightedSumOp op) {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Stage stage;
   stage.func = Func(kernel.uniqueName(name + "_sum"));
-  stage.vars = vars;
+  stage.vars = {element};
   stage.consumer = 0;
   Func sum = stage.func;
   auto term = [&](llvm::ArrayRef<IndexBinding> at, int self) -> Expr {
     Environment environment;
     for (mlir::Region &region : op->getRegions())
       if (!region.empty()) {
-        for (auto [index, binding] : llvm::zip(region.getArguments(), ownRows(vars.size())))
+        for (auto [index, binding] : llvm::zip(region.getArguments(), indices))
           environment.indices[index] = binding;
         environment.indices[region.getArguments().back()] = at.front();
       }
@@ -259,12 +293,12 @@ void GpuNest::defineWeightedSum(WeightedSumOp op) {
   };
   addSum(std::move(stage), extent(kernel, op.getKeySize()), type, [](RDom &) {}, term);
 
-  Expr result = sum(std::vector<Expr>(vars.begin(), vars.end()));
+  Expr result = sum(element);
   if (single) {
     Expr total = divisor.sum();
     result = Halide::select(total == 0.0f, constant(type, 0), result / total);
   }
-  func(vars) = kernel.stored(result, op.getResult());
+  define(kernel.stored(result, op.getResult()));
 }
 
 } // namespace attn::lowering

@@ -25,18 +25,18 @@ namespace attn::lowering {
 struct GpuSoftmax {
   mlir::Region *score = nullptr, *mask = nullptr; ///< The mask may be null.
   unsigned keys = 1;                              ///< The last arguments of the regions.
-  Halide::Func statistics;                        ///< (rows…): maximum of log2(e) · score, and Σ 2^(score − maximum)
-  std::vector<Halide::Expr> rows;                 ///< Where its rows are read.
+  Halide::Func statistics;                        ///< (row): maximum of log2(e) · score, and Σ 2^(score − maximum)
+  Halide::Expr row;                               ///< Where it is read.
 
-  Halide::Expr maximum() const { return statistics(rows)[0]; }
-  Halide::Expr sum() const { return statistics(rows)[1]; }
+  Halide::Expr maximum() const { return statistics(row)[0]; }
+  Halide::Expr sum() const { return statistics(row)[1]; }
   Halide::Expr logSumExp() const;
 };
 
 class GpuNest {
 public:
-  /// A nest for a tensor named `name` with these index names; nothing is defined yet.
-  GpuNest(StepLowering &kernel, llvm::StringRef name, llvm::ArrayRef<std::string> indices);
+  /// A nest for a tensor named `name` of this shape; nothing is defined yet.
+  GpuNest(StepLowering &kernel, llvm::StringRef name, llvm::ArrayRef<SizeAttr> shape);
 
   /// Defines the Func; call one of these, once.
   void definePointwise(DefinitionOpInterface op);
@@ -44,10 +44,12 @@ public:
   void defineLogSumExp(SoftmaxOp op);
   void defineWeightedSum(WeightedSumOp op);
 
+  /// An output that is a copy of `tensor` with elements of another type.
+  void defineConverted(mlir::Value tensor, Halide::Type type);
+
   void schedule();
 
   Halide::Func func;
-  std::vector<Halide::Var> vars; ///< Arguments of `func`: the last index first.
 
 private:
   friend class GpuRegion;
@@ -60,11 +62,18 @@ private:
     std::optional<Halide::RVar> loop; ///< Inside this reduction loop of the consumer.
   };
 
+  /// The indices that number `element` has in a tensor of this shape, in row-major order. (Loops that Halide fuses are
+  /// the same, but it does not see that a thread has one element.)
+  llvm::SmallVector<IndexBinding> indicesOf(const Halide::Var &element, llvm::ArrayRef<SizeAttr> shape);
+  /// The number that the element with these indices has.
+  Halide::Expr numberOf(llvm::ArrayRef<Halide::Expr> indices, llvm::ArrayRef<SizeAttr> shape);
+  /// Defines `func` as `value`, whose indices are those of `element`.
+  void define(Halide::Expr value);
+
   /// A reduction nested in the formula of `consumer`: a Func over the index variables it depends on, called there.
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
   /// A softmax nested in it.
-  Halide::Expr addNestedSoftmax(ReduceOp op, Environment &outer, Environment &inner, Stage stage,
-                                std::vector<Halide::Expr> call, int consumer);
+  Halide::Expr addNestedSoftmax(ReduceOp op, Environment &outer, int consumer);
   /// Defines the Func of `stage` as the sum of `term` (of index values, in a stage's loops) over all index values below
   /// `counts`: blocks of f32, added in f64, as NestSum.h says. `restrict` may add conditions to the loops.
   void addSum(Stage stage, llvm::ArrayRef<Halide::Expr> counts, Halide::Type type,
@@ -72,10 +81,10 @@ private:
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
   Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
 
-  /// Adds the kernel that finds the maximum and the sum of the rows of `softmax`, over `rowVars`, to which `rows` binds
-  /// what score, mask and sink depend on. There is no sink where it is null.
-  void addStatistics(GpuSoftmax &softmax, const std::string &base, const Environment &rows,
-                     const std::vector<Halide::Var> &rowVars, llvm::ArrayRef<SizeAttr> sizes, mlir::Value sink);
+  /// Adds the kernel that finds the maximum and the sum of the rows of `softmax`, which are numbered by `row`; `rows`
+  /// binds what score, mask and sink depend on. There is no sink where it is null.
+  void addStatistics(GpuSoftmax &softmax, const std::string &base, const Environment &rows, const Halide::Var &row,
+                     llvm::ArrayRef<SizeAttr> keys, mlir::Value sink);
   /// The softmax of a graph op whose rows are read at `rows`.
   GpuSoftmax addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows);
   /// log2(e) · score, −inf where it is masked, in the loops of stage `consumer`.
@@ -85,14 +94,16 @@ private:
   static Halide::Expr weight(const GpuSoftmax &softmax, Halide::Expr score);
   static Halide::Expr exponential(const GpuSoftmax &softmax, Halide::Expr score);
 
-  /// The index variables of the tensor, bound.
-  llvm::SmallVector<IndexBinding> ownRows(unsigned count) const;
   int addStage(Stage stage);
   Halide::LoopLevel level(const Stage &stage) const;
 
   StepLowering &kernel;
   std::string name;
-  std::vector<Stage> stages; ///< The first is the tensor's own.
+  llvm::SmallVector<SizeAttr> shape;
+  Halide::Var element{"element$"};          ///< The number of the element that a thread computes.
+  llvm::SmallVector<IndexBinding> indices;  ///< What it stands for.
+  std::optional<Halide::RDom> elements;     ///< All of them, where the tensor has a dimension.
+  std::vector<Stage> stages;                ///< The first is the tensor's own.
 };
 
 /// Lowers a region in the loops of stage `consumer` of a nest.
@@ -108,9 +119,6 @@ private:
   GpuNest &nest;
   int consumer;
 };
-
-/// Makes a kernel of `func`, an element a thread.
-void launchElementwise(Halide::Func func, const std::vector<Halide::Var> &vars, int threads);
 
 } // namespace attn::lowering
 

@@ -4,52 +4,51 @@
 
 using Halide::Func;
 using Halide::LoopLevel;
+using Halide::RVar;
 using Halide::TailStrategy;
 using Halide::Var;
 
 namespace attn::lowering {
 
-/// The loops over blocks and over the threads of one; every Func has its own of these names.
-static Var blockLoop() { return Var("block$"); }
-static Var threadLoop() { return Var("thread$"); }
-
-void launchElementwise(Func func, const std::vector<Var> &vars, int threads) {
-  func.compute_root();
-  if (vars.empty()) {
-    func.split(Var::outermost(), Var::outermost(), threadLoop(), 1)
-        .split(Var::outermost(), Var::outermost(), blockLoop(), 1)
-        .gpu_blocks(blockLoop())
-        .gpu_threads(threadLoop());
-    return;
-  }
-  Var elements = vars[0];
-  for (const Var &var : llvm::ArrayRef(vars).drop_front()) {
-    Var fused(elements.name() + "_" + var.name());
-    func.fuse(elements, var, fused);
-    elements = fused;
-  }
-  func.split(elements, blockLoop(), threadLoop(), threads, TailStrategy::GuardWithIf)
-      .gpu_blocks(blockLoop())
-      .gpu_threads(threadLoop());
-}
+// The loops over blocks and over the threads of one; every Func has its own of these names.
+static const char blockLoop[] = "block$", threadLoop[] = "thread$";
 
 LoopLevel GpuNest::level(const Stage &stage) const {
   const Stage &consumer = stages[stage.consumer];
   if (stage.loop)
     return LoopLevel(consumer.func, *stage.loop);
-  return consumer.consumer < 0 ? LoopLevel(consumer.func, threadLoop()) : level(consumer);
+  if (consumer.consumer >= 0)
+    return level(consumer);
+  bool isOwn = &consumer == &stages.front();
+  return isOwn && elements ? LoopLevel(consumer.func, RVar(threadLoop)) : LoopLevel(consumer.func, Var(threadLoop));
 }
 
 void GpuNest::schedule() {
+  int threads = kernel.plan.gpu->elementThreads;
+  Var block(blockLoop), thread(threadLoop);
   for (Stage &stage : stages) {
-    if (stage.consumer < 0) {
-      launchElementwise(stage.func, stage.vars, kernel.plan.gpu->elementThreads);
+    Func &own = stage.func;
+    if (stage.consumer >= 0) {
+      own.compute_at(level(stage));
       continue;
     }
-    // A thread needs one element, which Halide does not see through the loops that are fused.
-    stage.func.compute_at(level(stage));
-    for (const Var &var : stage.vars)
-      stage.func.bound_extent(var, 1);
+    own.compute_root();
+    if (!stage.vars.empty()) {
+      own.split(stage.vars[0], block, thread, threads, TailStrategy::GuardWithIf).gpu_blocks(block).gpu_threads(thread);
+    } else if (elements) {
+      // No two elements are in one place.
+      RVar blocks(blockLoop), within(threadLoop);
+      own.update()
+          .allow_race_conditions()
+          .split(elements->x, blocks, within, threads, TailStrategy::GuardWithIf)
+          .gpu_blocks(blocks)
+          .gpu_threads(within);
+    } else {
+      own.split(Var::outermost(), Var::outermost(), thread, 1)
+          .split(Var::outermost(), Var::outermost(), block, 1)
+          .gpu_blocks(block)
+          .gpu_threads(thread);
+    }
   }
 }
 

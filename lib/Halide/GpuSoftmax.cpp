@@ -56,17 +56,16 @@ Expr GpuNest::scoreAt(const GpuSoftmax &softmax, const Environment &rows, llvm::
   return Halide::select(lowering.expression(yielded(*softmax.mask)), value, -infinity(value.type()));
 }
 
-void GpuNest::addStatistics(GpuSoftmax &softmax, const std::string &base, const Environment &rows,
-                            const std::vector<Var> &rowVars, llvm::ArrayRef<SizeAttr> sizes, mlir::Value sink) {
-  std::vector<Expr> row(rowVars.begin(), rowVars.end());
+void GpuNest::addStatistics(GpuSoftmax &softmax, const std::string &base, const Environment &rows, const Var &row,
+                            llvm::ArrayRef<SizeAttr> sizes, mlir::Value sink) {
   softmax.statistics = Func(kernel.uniqueName(base + "_rows"));
   Func maximum(kernel.uniqueName(base + "_maximum")), sum(kernel.uniqueName(base + "_sum"));
-  int launched = addStage({softmax.statistics, rowVars, -1, {}});
+  int launched = addStage({softmax.statistics, {row}, -1, {}});
   Halide::Region ranges;
   for (SizeAttr size : llvm::reverse(sizes)) // the last index runs fastest
     ranges.push_back({0, extent(kernel, size)});
   auto scoreIn = [&](const RDom &domain, Func func) {
-    int self = addStage({func, rowVars, launched, {}});
+    int self = addStage({func, {row}, launched, {}});
     return atEachStep(ReduceKind::Max, scoreAt(softmax, rows, loopBindings(domain, softmax.keys), self), domain[0]);
   };
 
@@ -80,15 +79,15 @@ void GpuNest::addStatistics(GpuSoftmax &softmax, const std::string &base, const 
     environment.indices = rows.indices;
     sinkScore = GpuRegion(*this, environment, launched).expression(sink) * constant(type, 1.44269504088896340736);
   }
-  maximum(rowVars) = sink ? larger(lowest(type), sinkScore) : lowest(type);
+  maximum(row) = sink ? larger(lowest(type), sinkScore) : lowest(type);
   maximum(row) = larger(maximum(row), score);
 
   Halide::Type wide = Halide::Float(64);
   Expr largest = maximum(row);
   Expr start = sink ? exp2OfNonPositive(sinkScore - largest) : constant(type, 0);
-  sum(rowVars) = Halide::cast(wide, start);
+  sum(row) = Halide::cast(wide, start);
   sum(row) += Halide::cast(wide, exp2OfNonPositive(scoreIn(sumKeys, sum) - largest));
-  softmax.statistics(rowVars) = Halide::Tuple(largest, Halide::cast(type, sum(row)));
+  softmax.statistics(row) = Halide::Tuple(largest, Halide::cast(type, sum(row)));
 }
 
 GpuSoftmax GpuNest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) {
@@ -96,63 +95,62 @@ GpuSoftmax GpuNest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) 
   softmax.score = &definition(op.getScore());
   softmax.mask = op.getMask() ? &definition(op.getMask()) : nullptr;
   mlir::Region *sink = op.getSink() ? &definition(op.getSink()) : nullptr;
-  std::vector<Var> rowVars;
+  Var row(kernel.uniqueName("row$"));
+  llvm::ArrayRef<SizeAttr> sizes = op.getScore().getType().getShape();
+  llvm::SmallVector<IndexBinding> own = indicesOf(row, sizes.drop_back());
+  llvm::SmallVector<Expr> at;
   Environment environment;
   for (auto [position, binding] : llvm::enumerate(rows)) {
-    Var var(kernel.uniqueName("row$"));
-    rowVars.push_back(var);
-    softmax.rows.push_back(binding.expr);
+    at.push_back(binding.expr);
     for (mlir::Region *region : {softmax.score, sink})
       if (region)
-        environment.bind(region->getArgument(position), var);
+        environment.indices[region->getArgument(position)] = own[position];
   }
-  std::reverse(rowVars.begin(), rowVars.end()); // the last index runs fastest
-  std::reverse(softmax.rows.begin(), softmax.rows.end());
+  softmax.row = numberOf(at, sizes.drop_back());
   std::string base = !op.getName().empty() ? op.getName().str() : name;
-  addStatistics(softmax, base, environment, rowVars, op.getScore().getType().getShape().back(),
-                sink ? yielded(*sink) : mlir::Value());
+  addStatistics(softmax, base, environment, row, sizes.back(), sink ? yielded(*sink) : mlir::Value());
   return softmax;
 }
 
-Expr GpuNest::addNestedSoftmax(ReduceOp op, Environment &outer, Environment &inner, Stage stage,
-                               std::vector<Expr> call, int consumer) {
+Expr GpuNest::addNestedSoftmax(ReduceOp op, Environment &outer, int consumer) {
   GpuSoftmax softmax;
   softmax.score = &op.getBody();
   softmax.mask = op.isConditional() ? &op.getWhere() : nullptr;
   softmax.keys = op.getSizes().size();
   // The rows are the variables that score, mask and sink depend on, but for the keys.
-  IndexSet indices = freeIndices(op.getBody());
+  IndexSet found = freeIndices(op.getBody());
   if (softmax.mask)
     for (mlir::BlockArgument index : freeIndices(*softmax.mask))
-      indices.insert(index);
+      found.insert(index);
   if (op.getSink())
     for (mlir::BlockArgument index : dependence(op.getSink()))
-      indices.insert(index);
-  std::vector<Var> rowVars;
-  for (auto [var, at] : llvm::zip_equal(stage.vars, call)) {
-    bool isRow = llvm::any_of(indices, [&](mlir::Value index) {
-      return llvm::any_of(inner.indices[index].vars, [&](const Var &own) { return own.same_as(var); });
-    });
-    if (!isRow)
-      continue;
-    rowVars.push_back(var);
-    softmax.rows.push_back(at);
+      found.insert(index);
+  Var row(kernel.uniqueName("row$"));
+  llvm::SmallVector<SizeAttr> rowSizes, keySizes(op.getSizes().getAsRange<SizeAttr>());
+  llvm::SmallVector<Expr> at;
+  for (mlir::BlockArgument index : found) {
+    const IndexBinding &binding = outer.indices.find(index)->second;
+    rowSizes.push_back(indexSize(index));
+    at.push_back(Halide::clamp(binding.expr, 0, lastIndex(kernel, rowSizes.back())));
   }
-  llvm::SmallVector<SizeAttr> sizes(op.getSizes().getAsRange<SizeAttr>());
-  addStatistics(softmax, name + "_softmax", inner, rowVars, sizes, op.getSink());
+  Environment environment;
+  for (auto [index, binding] : llvm::zip_equal(found, indicesOf(row, rowSizes)))
+    environment.indices[index] = binding;
+  softmax.row = numberOf(at, rowSizes);
+  addStatistics(softmax, name + "_softmax", environment, row, keySizes, op.getSink());
   if (op.getKind() == ReduceKind::LogSumExp)
     return softmax.logSumExp();
   llvm::SmallVector<IndexBinding> keys;
   GpuRegion lowering(*this, outer, consumer);
-  for (auto [at, size] : llvm::zip_equal(op.getAt(), sizes)) {
-    IndexBinding key{Halide::clamp(Halide::cast<int32_t>(lowering.expression(at)), 0, lastIndex(kernel, size)), {}, false, {}};
-    for (mlir::Value index : dependence(at)) {
-      const IndexBinding &binding = outer.indices.find(index)->second;
-      llvm::append_range(key.vars, binding.vars);
+  for (auto [key, size] : llvm::zip_equal(op.getAt(), keySizes)) {
+    Expr index = Halide::cast<int32_t>(lowering.expression(key));
+    keys.push_back({Halide::clamp(index, 0, lastIndex(kernel, size)), {}, false, {}});
+    for (mlir::Value other : dependence(key)) {
+      const IndexBinding &binding = outer.indices.find(other)->second;
+      llvm::append_range(keys.back().vars, binding.vars);
       if (binding.loop)
-        key.loop = binding.loop;
+        keys.back().loop = binding.loop;
     }
-    keys.push_back(key);
   }
   return weight(softmax, scoreAt(softmax, outer, keys, consumer));
 }

@@ -144,20 +144,8 @@ void StepLowering::addFusedSum(WeightedSumOp sum, bool few) {
   addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
 }
 
-/// The index names of a tensor that a step stores.
-static std::vector<std::string> indexNames(mlir::OpResult tensor) {
-  auto softmax = mlir::dyn_cast<SoftmaxOp>(tensor.getOwner());
-  auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : tensor.getOwner());
-  std::vector<std::string> indices;
-  for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
-    indices.push_back(index.str());
-  if (softmax && tensor == softmax.getLogsumexp())
-    indices.pop_back();
-  return indices;
-}
-
 void StepLowering::storeOnGpu(mlir::OpResult tensor) {
-  GpuNest nest(*this, tensorName(kernel, tensor), indexNames(tensor));
+  GpuNest nest(*this, tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()).getShape());
   if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()))
     nest.defineWeightedSum(sum);
   else if (auto softmax = mlir::dyn_cast<SoftmaxOp>(tensor.getOwner()))
@@ -182,11 +170,17 @@ void StepLowering::store(mlir::OpResult tensor, bool few) {
     return addOutput(matrix.func, storage.place(tensor));
   }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
-  Nest nest(*this, tensorName(kernel, tensor), indexNames(tensor));
+  auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
+  std::vector<std::string> indices;
+  for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
+    indices.push_back(index.str());
+  if (softmax && tensor == softmax.getLogsumexp())
+    indices.pop_back();
+  Nest nest(*this, tensorName(kernel, tensor), indices);
   if (sum)
     nest.defineWeightedSum(sum);
   else if (!softmax)
-    nest.definePointwise(mlir::cast<DefinitionOpInterface>(op));
+    nest.definePointwise(statement);
   else if (tensor == softmax.getWeight())
     nest.defineWeight(softmax);
   else
@@ -198,20 +192,24 @@ void StepLowering::store(mlir::OpResult tensor, bool few) {
 void StepLowering::convertOutput(unsigned index) {
   ReturnOp returned = kernel.getReturn();
   mlir::Value tensor = returned.getOutputs()[index];
+  Halide::Type type = storageType(returned.getOutputType(index).getElementType());
+  if (plan.gpu) {
+    GpuNest nest(*this, returned.getOutputName(index).str() + "_output",
+                 mlir::cast<AttnTensorType>(tensor.getType()).getShape());
+    nest.defineConverted(tensor, type);
+    nest.schedule();
+    return addOutput(nest.func, {HalideArgument::Output, index});
+  }
   std::vector<Halide::Var> vars;
   unsigned rank = mlir::cast<AttnTensorType>(tensor.getType()).getRank();
   for (unsigned dimension = 0; dimension < rank; ++dimension)
     vars.push_back(Halide::Var("dimension_" + std::to_string(dimension)));
   std::vector<Expr> subscripts(vars.rbegin(), vars.rend());
   Func converted(uniqueName(returned.getOutputName(index).str() + "_output"));
-  Halide::Type type = storageType(returned.getOutputType(index).getElementType());
-  Expr value = element(tensor, subscripts);
-  converted(vars) = plan.gpu ? toDeviceMemory(value, type) : convert(value, type);
-  if (plan.gpu)
-    launchElementwise(converted, vars, plan.gpu->elementThreads);
-  else if (!vars.empty())
+  converted(vars) = convert(element(tensor, subscripts), type);
+  if (!vars.empty())
     converted.vectorize(vars[0], static_cast<int>(plan.lanes), Halide::TailStrategy::GuardWithIf);
-  if (rank > 1 && !plan.gpu)
+  if (rank > 1)
     converted.parallel(vars.back());
   addOutput(converted, {HalideArgument::Output, index});
 }

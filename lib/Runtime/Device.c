@@ -40,10 +40,6 @@ attn_place attn_place_of(const attn_signature *signature, const DLTensor *const 
   return place;
 }
 
-/* Halide's functions have these types. */
-typedef int (*acquire_cuda)(void *user, void **context, _Bool create);
-typedef int (*acquire_opencl)(void *user, void **context, void **queue, _Bool create);
-
 /* In Cuda.c. */
 extern __thread int attn_cuda_device;
 
@@ -52,22 +48,15 @@ int attn_open_device(const attn_signature *signature, const attn_place *place) {
   if (!device->symbol(0, device->probe))
     return attn_fail(ATTN_ERROR_NO_DEVICE, "%s: cannot load %s, which kernels for %s need: is the driver installed?",
                      signature->name, device->library, device->name);
-  void *context = 0, *queue = 0;
+  attn_cuda_device = place->index;
   attn_clear_error();
-  int error;
-  if (device->type == kDLCUDA) {
-    attn_cuda_device = place->index;
-    error = ((acquire_cuda)(void (*)(void))device->acquire)(0, &context, 1);
-  } else {
-    error = ((acquire_opencl)(void (*)(void))device->acquire)(0, &context, &queue, 1);
-  }
-  if (error) {
+  int major = 0, minor = 0;
+  if (device->capability(0, &major, &minor)) {
     char reason[512];
     snprintf(reason, sizeof reason, "%s", attn_last_error());
     return attn_fail(ATTN_ERROR_NO_DEVICE, "%s: there is no %s device that can be used: %s", signature->name,
                      device->name, reason);
   }
-  device->release(0);
   return 0;
 }
 

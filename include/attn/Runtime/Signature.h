@@ -103,8 +103,7 @@ typedef struct {
   const char *library; /* its driver: "libcuda.so.1" */
   const char *probe;   /* a function that the driver has */
   void *(*symbol)(void *context, const char *name);
-  int (*acquire)(void); /* of this type or another, by the device; then release */
-  int (*release)(void *context);
+  int (*capability)(void *context, int *major, int *minor);
   int (*wrap)(void *context, void *buffer, uint64_t handle);
   int (*detach)(void *context, void *buffer);
   int (*copy_to_host)(void *context, void *buffer);
