@@ -66,20 +66,14 @@ void GpuNest::define(Expr value) {
 // Reductions
 //===----------------------------------------------------------------------===//
 
-/// Lets the loops of `domain` run only where the flag of `op` is set.
-static void runWhereFlagged(ReduceOp op, StepLowering &kernel, RDom &domain) {
-  if (!hasFlag(op))
-    return;
-  Environment environment;
-  domain.where(PlainRegion(kernel, environment).expression(yielded(op.getWhere())));
-}
-
 Expr GpuNest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
   bindReduction(op, environment, at);
   GpuRegion lowering(*this, environment, consumer);
-  Expr term = reductionTerm(op, lowering, !hasFlag(op));
+  // A condition that is one for all elements is not made one of the loops: Halide would move it out of the kernel, to
+  // where the device's memory cannot be read.
+  Expr term = reductionTerm(op, lowering);
   for (const IndexBinding &binding : at)
     if (binding.loop)
       return atEachStep(op.getKind(), term, *binding.loop);
@@ -125,7 +119,6 @@ Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   if (op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType())) {
     addSum(
         std::move(stage), counts, computeType(op.getType()),
-        [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
         [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
     return result(call);
   }
@@ -133,7 +126,6 @@ Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   for (const Expr &count : llvm::reverse(counts)) // the last index runs fastest
     ranges.push_back({0, count});
   RDom domain(ranges);
-  runWhereFlagged(op, kernel, domain);
   std::vector<Var> stageVars = stage.vars;
   std::vector<Expr> element(stageVars.begin(), stageVars.end());
   Expr value = reductionBody(op, inner, loopBindings(domain, domain.dimensions()), addStage(std::move(stage)));
@@ -143,7 +135,6 @@ Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
 }
 
 void GpuNest::addSum(Stage stage, llvm::ArrayRef<Expr> counts, Halide::Type type,
-                     llvm::function_ref<void(RDom &)> restrict,
                      llvm::function_ref<Expr(llvm::ArrayRef<IndexBinding>, int)> term) {
   Func sum = stage.func;
   Func total(kernel.uniqueName(sum.name() + "_total")), part(kernel.uniqueName(sum.name() + "_block"));
@@ -156,7 +147,6 @@ void GpuNest::addSum(Stage stage, llvm::ArrayRef<Expr> counts, Halide::Type type
   for (const Expr &count : llvm::reverse(counts.drop_back()))
     ranges.push_back({0, count});
   RDom blocks(ranges);
-  restrict(blocks);
 
   Stage partStage;
   partStage.func = part;
@@ -180,7 +170,6 @@ void GpuNest::addSum(Stage stage, llvm::ArrayRef<Expr> counts, Halide::Type type
   RDom within(0, blockSize);
   Expr index = block * blockSize + within.x;
   within.where(index < last);
-  restrict(within);
   at.push_back({index, {block}, true, within.x});
   std::vector<Var> partVars = partStage.vars;
   Expr value = term(at, addStage(std::move(partStage)));
@@ -291,7 +280,7 @@ void GpuNest::defineWeightedSum(WeightedSumOp op) {
       return product;
     return Halide::select(lowering.expression(yielded(op.getWhere())), product, constant(type, 0));
   };
-  addSum(std::move(stage), extent(kernel, op.getKeySize()), type, [](RDom &) {}, term);
+  addSum(std::move(stage), extent(kernel, op.getKeySize()), type, term);
 
   Expr result = sum(element);
   if (single) {

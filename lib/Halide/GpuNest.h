@@ -75,9 +75,8 @@ private:
   /// A softmax nested in it.
   Halide::Expr addNestedSoftmax(ReduceOp op, Environment &outer, int consumer);
   /// Defines the Func of `stage` as the sum of `term` (of index values, in a stage's loops) over all index values below
-  /// `counts`: blocks of f32, added in f64, as NestSum.h says. `restrict` may add conditions to the loops.
+  /// `counts`: blocks of f32, added in f64, as NestSum.cpp says.
   void addSum(Stage stage, llvm::ArrayRef<Halide::Expr> counts, Halide::Type type,
-              llvm::function_ref<void(Halide::RDom &)> restrict,
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
   Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
 
