@@ -11,13 +11,19 @@ namespace attn::lowering {
 
 namespace {
 
-/// The functions that Mathematics.cpp calls by their names in C.
+/// The functions that Mathematics.cpp calls by their names in C, inside kernels: what is the same for all threads is
+/// computed by the CPU.
 class DeviceNames : public IRMutator {
 public:
   explicit DeviceNames(bool isCuda) : isCuda(isCuda) {}
 
 private:
   using IRMutator::visit;
+
+  Stmt visit(const For *op) override {
+    ScopedValue<bool> inside(inKernel, inKernel || is_gpu(op->for_type));
+    return IRMutator::visit(op);
+  }
 
   Expr visit(const Call *op) override {
     // In OpenCL C they have one name for all types; NVIDIA's libdevice is a part of Halide.
@@ -27,13 +33,13 @@ private:
     };
     Expr mutated = IRMutator::visit(op);
     auto found = names.find(op->name);
-    if (op->call_type != Call::PureExtern || found == names.end())
+    if (!inKernel || op->call_type != Call::PureExtern || found == names.end())
       return mutated;
     return Call::make(op->type, isCuda ? found->second.first : found->second.second, mutated.as<Call>()->args,
                       Call::PureExtern);
   }
 
-  bool isCuda;
+  bool isCuda, inKernel = false;
 };
 
 /// Halide 21 tells LLVM's back end for CUDA that there are no NaN, whatever the instructions say. Then `x < c ? c : x`

@@ -1,0 +1,117 @@
+"""Every file of examples/ on a GPU's plans: run as OpenCL by PoCL on the CPU, and assembled as PTX.
+
+Nothing here needs a GPU, and nothing here has run on one.
+"""
+
+import ctypes
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import EXAMPLES
+from gallery_cases import CASES
+from test_gallery import NAMES, TOLERANCE, draw
+
+import attn
+
+
+def missing_opencl():
+    """Why kernels for OpenCL cannot run here; empty where they can."""
+    try:
+        library = ctypes.CDLL("libOpenCL.so.1")
+    except OSError as error:
+        return f"OpenCL cannot be loaded: {error}"
+    count = ctypes.c_uint()
+    if library.clGetPlatformIDs(0, None, ctypes.byref(count)) or not count.value:
+        return "OpenCL has no platform: install pocl-opencl-icd"
+    return ""
+
+
+needs_opencl = pytest.mark.skipif(bool(missing_opencl()), reason=missing_opencl())
+PTXAS = shutil.which("ptxas")
+needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="ptxas is not installed, so PTX cannot be assembled")
+
+
+def compile_for(target, name, dtype=None):
+    return attn.compile(EXAMPLES / f"{name}.attn", kernel=name, target=target, dtype=dtype, sizes=CASES[name].fixed)
+
+
+def numbers(results):
+    results = results if isinstance(results, tuple) else (results,)
+    return [np.asarray(array.double() if hasattr(array, "double") else array, np.float64) for array in results]
+
+
+def assert_equal(kernel, found, expected, tolerance):
+    """Relative to the largest number of each row; NaN and infinities in the same places."""
+    for info, result, reference in zip(kernel.outputs, numbers(found), numbers(expected)):
+        assert np.array_equal(np.isnan(result), np.isnan(reference)), info.name
+        finite = np.isfinite(reference)
+        assert np.array_equal(result[~finite], reference[~finite], equal_nan=True), info.name
+        result, reference = (np.atleast_1d(np.where(finite, values, 0)) for values in (result, reference))
+        scale = np.abs(reference).max(axis=-1, keepdims=True, initial=0) + np.abs(reference).mean() + 1e-30
+        error = np.abs(result - reference) / scale
+        assert error.max(initial=0) <= tolerance, f"{info.name}: {error.max()}"
+
+
+@needs_opencl
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_as_opencl(name):
+    kernel = compile_for("opencl", name, "f32")
+    for number in (0, 1):
+        arguments, _ = draw(name, kernel, number)
+        tolerance = TOLERANCE["f32"] * CASES[name].worse
+        assert_equal(kernel, kernel(**arguments), kernel.reference(**arguments), tolerance)
+
+
+@needs_opencl
+@pytest.mark.parametrize("name", ["scaled_dot", "mha", "bmm", "dropout", "grouped_query", "gated_pooling"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_runs_in_narrow_types(name, dtype):
+    kernel = compile_for("opencl", name, dtype)
+    arguments, _ = draw(name, kernel, 1, dtype)
+    assert_equal(kernel, kernel(**arguments), kernel.reference(**arguments), 2 * TOLERANCE[dtype])
+
+
+SPECIAL = "attention special(x: {dtype}[N]) {{ same[n] = x[n]\n twice[n] = x[n] * 2.0\n return same, twice }}"
+
+
+@needs_opencl
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_every_16_bit_float(dtype):
+    """Widened and rounded by integers, on the device as NumPy and PyTorch do."""
+    torch = pytest.importorskip("torch")
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    x = bits.view(kind)
+    same, twice = attn.compile(SPECIAL.format(dtype=dtype), target="opencl")(x)
+    assert torch.equal(same.isnan(), x.isnan()) and torch.equal(twice.isnan(), x.isnan())
+    known = ~x.isnan()
+    assert torch.equal(same.view(torch.int16)[known], bits[known])
+    assert torch.equal(twice[known], (x.float() * 2).to(kind)[known])
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", NAMES)
+def test_ptx_is_assembled(name, tmp_path):
+    """For the GPUs of three generations: nothing spilled, no more shared memory than every block may have."""
+    parts = compile_for("cuda", name).emit("ptx").split("// step ")[1:]
+    assert parts
+    for number, part in enumerate(parts):
+        source = tmp_path / f"{number}.ptx"
+        source.write_text(part.partition("\n")[2])
+        for target in ("sm_80", "sm_90", "sm_120"):
+            command = [PTXAS, "-v", f"-arch={target}", str(source), "-o", str(tmp_path / "out")]
+            report = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert report.returncode == 0, report.stderr
+            spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", report.stderr)
+            assert spills and set(spills) == {"0"}, report.stderr
+            assert all(int(size) <= 48 * 1024 for size in re.findall(r"(\d+) bytes smem", report.stderr))
+
+
+def test_a_kernel_for_a_gpu_wants_tensors_on_it():
+    kernel = attn.compile(EXAMPLES / "bmm.attn", target="opencl", copy=False)
+    x = np.ones((1, 2, 3), np.float32)
+    with pytest.raises(ValueError, match="x: is in the CPU's memory, but the kernel was compiled for OpenCL"):
+        kernel(x, x.reshape(1, 3, 2))
