@@ -1,5 +1,6 @@
 """lit configuration: tests are .attn, .mlir and .test files with RUN lines."""
 
+import ctypes
 import os
 import platform
 import shutil
@@ -24,3 +25,19 @@ if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc"):
     config.available_features.add("arm64-emulator")
 if shutil.which("qemu-x86_64") and platform.machine() == "x86_64":
     config.available_features.add("x86-64-emulator")
+
+
+def loads(library):
+    try:
+        return ctypes.CDLL(library)
+    except OSError:
+        return None
+
+
+if loads("libcuda.so.1"):
+    config.available_features.add("cuda-driver")
+opencl, platforms = loads("libOpenCL.so.1"), ctypes.c_uint()
+if opencl and not opencl.clGetPlatformIDs(0, None, ctypes.byref(platforms)) and platforms.value:
+    config.available_features.add("opencl")
+# PoCL keeps what it compiled there, and the configuration's environment has no home.
+config.environment["POCL_CACHE_DIR"] = os.path.join(config.test_exec_root, "pocl")

@@ -198,7 +198,8 @@ TEST(Compile, ReportsErrors) {
       "a.attn: error: the source has 2 kernels (add, other): say which one");
   EXPECT_EQ(compileError(scaleText, {.dtype = "f8"}), "the dtype must be f32, bf16 or f16, but is 'f8'");
   EXPECT_EQ(compileError(scaleText, {.target = "pdp-11"}),
-            "unknown target 'pdp-11': expected host or a Halide target such as x86-64-linux-avx2-fma");
+            "unknown target 'pdp-11': expected host, cuda, opencl or a Halide target such as "
+            "x86-64-linux-avx2-fma");
 }
 
 TEST(Compile, AnUnknownStageNamesTheStages) {
@@ -207,7 +208,7 @@ TEST(Compile, AnUnknownStageNamesTheStages) {
     FAIL();
   } catch (const std::invalid_argument &error) {
     EXPECT_STREQ(error.what(), "there is no stage 'assembler'; the stages are ast, attn, simplified, plan, halide, "
-                               "loops, llvm, asm, object");
+                               "loops, llvm, asm, ptx, opencl, object");
   }
 }
 
