@@ -4,6 +4,7 @@
 
 #include "GpuMemory.h"
 #include "GpuNest.h"
+#include "GpuTile.h"
 #include "Mathematics.h"
 #include "Matrix.h"
 #include "Nest.h"
@@ -145,6 +146,12 @@ void StepLowering::addFusedSum(WeightedSumOp sum, bool few) {
 }
 
 void StepLowering::storeOnGpu(mlir::OpResult tensor) {
+  if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()); sum && plan.sum(sum).tiled) {
+    GpuTile tile(*this, sum);
+    tile.define();
+    tile.schedule();
+    return addOutput(tile.func, storage.place(tensor));
+  }
   GpuNest nest(*this, tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()).getShape());
   if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()))
     nest.defineWeightedSum(sum);

@@ -1,19 +1,47 @@
 //===- GpuPlan.cpp - The choice of plans on a GPU --------------------------===//
 
+#include "attn/Analysis/Fusion.h"
 #include "attn/Plan/Plan.h"
 
 using namespace attn;
 
+/// In tiles of queries, where the value needs no sums of its own: each thread has one for each column.
+static bool isTileableOnGpu(WeightedSumOp sum) {
+  if (!isFusible(sum) || !isTileable(sum))
+    return false;
+  bool nested = false;
+  mlir::Value value = sum.getBody().front().back().getOperand(1);
+  llvm::SmallVector<mlir::Value> open = {value};
+  while (!open.empty()) {
+    mlir::Operation *op = open.pop_back_val().getDefiningOp();
+    if (!op)
+      continue;
+    nested |= llvm::isa<ReduceOp>(op);
+    llvm::append_range(open, op->getOperands());
+  }
+  if (ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0))) {
+    auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+    if (mlir::Value sink = softmax.getSink())
+      nested |= !llvm::cast<DefinitionOpInterface>(sink.getDefiningOp()).getBody().getOps<ReduceOp>().empty();
+  }
+  return !nested;
+}
+
 void Plan::chooseForGpu() {
   gpu = GpuPlan();
   matrices.clear();
-  for (SumPlan &sum : sums)
-    sum.tiled = sum.split = false;
+  for (SumPlan &sum : sums) {
+    sum.tiled = isTileableOnGpu(llvm::cast<WeightedSumOp>(sum.statement));
+    sum.split = false;
+  }
 }
 
 void Plan::printForGpu(llvm::raw_ostream &os) const {
-  os << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
+  os << "tiled: " << gpu->queries << " queries x " << gpu->columns << " columns a block of " << gpu->threads << " x "
+     << gpu->threads << " threads, " << gpu->chunk << " keys a chunk, at most " << gpu->sharedBytes(4)
+     << " bytes of shared memory in f32\n"
+     << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
   for (const SumPlan &sum : sums)
-    os << "sum " << sum.name << ": an element a thread\n";
+    os << "sum " << sum.name << ": " << (sum.tiled ? "tiled" : "an element a thread") << '\n';
   printRanges(os);
 }

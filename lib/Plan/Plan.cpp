@@ -116,7 +116,7 @@ const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
 std::optional<Plan::Limit> Plan::limit(mlir::Operation *statement) const {
   if (const MatrixPlan *plan = matrix(statement); plan && !plan->rowSize.empty())
     return Limit{plan->rowSize, plan->rows - 1};
-  if (llvm::isa<WeightedSumOp>(statement) && sum(statement).tiled && sum(statement).split)
+  if (!gpu && llvm::isa<WeightedSumOp>(statement) && sum(statement).tiled && sum(statement).split)
     return Limit{sum(statement).querySize, split.queries};
   return std::nullopt;
 }
@@ -124,7 +124,7 @@ std::optional<Plan::Limit> Plan::limit(mlir::Operation *statement) const {
 std::vector<std::string> Plan::countedSums() const {
   std::vector<std::string> names;
   for (const SumPlan &sum : sums)
-    if (countChunks && sum.tiled)
+    if (countChunks && sum.tiled && !gpu)
       names.push_back(sum.name);
   return names;
 }

@@ -7,8 +7,6 @@
 #ifndef ATTN_PLAN_GPUPLAN_H
 #define ATTN_PLAN_GPUPLAN_H
 
-#include "llvm/Support/raw_ostream.h"
-
 namespace attn {
 
 /// Where a kernel runs.
@@ -17,6 +15,16 @@ enum class Device { Cpu, Cuda, OpenCl };
 /// Sizes of the plans on a GPU: see docs/plans.md for their loop nests.
 struct GpuPlan {
   int elementThreads = 64; ///< Threads of a block of statements that are not tiled: an element each.
+
+  // Of tiled sums. A block has threads × threads threads.
+  int queries = 64; ///< Queries of a block.
+  int columns = 64; ///< Value columns of a block.
+  int chunk = 32;   ///< Keys between two rescalings; their scores and weights are in shared memory.
+  int threads = 16; ///< Divides the three above.
+
+  /// Shared memory of a block for numbers of so many bytes: scores, weights, weights with their other factors, two
+  /// numbers for each query and the bounds of its keys.
+  int sharedBytes(int bytes) const { return (3 * queries * chunk + 2 * queries) * bytes + 64; }
 };
 
 } // namespace attn
