@@ -4,7 +4,7 @@
 //
 //   for tiles of queries × tiles of columns × the other indices: a block of threads
 //     lower, upper = keys that the mask lets through for some query of the tile
-//     state = (−∞, 0, 0)                              maximum, sum, output: registers of the thread of (query, column)
+//     state = (−∞, 0, 0)                              maximum, sum, output of (query, column): shared memory
 //     for chunks of keys that meet [lower, upper):
 //       score   = formula of queries and keys         shared memory; a thread has a register tile of its sums
 //       maximum of the chunk, a thread a query        shared memory

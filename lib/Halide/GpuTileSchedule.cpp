@@ -75,7 +75,7 @@ void GpuTile::schedule() {
 
   Var stateQueries("queries$"), stateColumns("columns$"), q_("within_queries$"), e_("within_columns$");
   state.compute_at(func, blockLoop)
-      .store_in(MemoryType::Register)
+      .store_in(MemoryType::GPUShared)
       .bound_extent(q, plan.queries)
       .bound_extent(e, plan.columns)
       .split(q, stateQueries, q_, queriesEach, TailStrategy::RoundUp)

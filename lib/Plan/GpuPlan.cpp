@@ -27,8 +27,12 @@ static bool isTileableOnGpu(WeightedSumOp sum) {
   return !nested;
 }
 
-void Plan::chooseForGpu() {
+void Plan::chooseForGpu(bool isDouble) {
   gpu = GpuPlan();
+  if (isDouble) {
+    gpu->bytes = 8;
+    gpu->queries = 16;
+  }
   matrices.clear();
   for (SumPlan &sum : sums) {
     sum.tiled = isTileableOnGpu(llvm::cast<WeightedSumOp>(sum.statement));
@@ -38,8 +42,8 @@ void Plan::chooseForGpu() {
 
 void Plan::printForGpu(llvm::raw_ostream &os) const {
   os << "tiled: " << gpu->queries << " queries x " << gpu->columns << " columns a block of " << gpu->threads << " x "
-     << gpu->threads << " threads, " << gpu->chunk << " keys a chunk, at most " << gpu->sharedBytes(4)
-     << " bytes of shared memory in f32\n"
+     << gpu->threads << " threads, " << gpu->chunk << " keys a chunk, at most " << gpu->sharedBytes()
+     << " bytes of shared memory\n"
      << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
   for (const SumPlan &sum : sums)
     os << "sum " << sum.name << ": " << (sum.tiled ? "tiled" : "an element a thread") << '\n';

@@ -100,7 +100,7 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
         plan.matrices.push_back(*matrix);
   });
   if (machine.device != Device::Cpu)
-    plan.chooseForGpu();
+    plan.chooseForGpu(isDouble);
   return plan;
 }
 

@@ -17,14 +17,15 @@ struct GpuPlan {
   int elementThreads = 64; ///< Threads of a block of statements that are not tiled: an element each.
 
   // Of tiled sums. A block has threads × threads threads.
-  int queries = 64; ///< Queries of a block.
+  int queries = 32; ///< Queries of a block; 16 in f64.
   int columns = 64; ///< Value columns of a block.
-  int chunk = 32;   ///< Keys between two rescalings; their scores and weights are in shared memory.
+  int chunk = 32;   ///< Keys between two rescalings.
   int threads = 16; ///< Divides the three above.
+  int bytes = 4;    ///< Of a number.
 
-  /// Shared memory of a block for numbers of so many bytes: scores, weights, weights with their other factors, two
-  /// numbers for each query and the bounds of its keys.
-  int sharedBytes(int bytes) const { return (3 * queries * chunk + 2 * queries) * bytes + 64; }
+  /// Shared memory of a block: state, scores, weights, weights with their other factors, two numbers for each query and
+  /// the bounds of its keys.
+  int sharedBytes() const { return (3 * queries * columns + 3 * queries * chunk + 2 * queries) * bytes + 64; }
 };
 
 } // namespace attn

@@ -125,7 +125,7 @@ struct Plan {
   void print(llvm::raw_ostream &os) const;
 
 private:
-  void chooseForGpu();
+  void chooseForGpu(bool isDouble);
   void printForGpu(llvm::raw_ostream &os) const;
   void printRanges(llvm::raw_ostream &os) const;
 };
