@@ -42,6 +42,28 @@ private:
   bool isCuda, inKernel = false;
 };
 
+/// Halide moves what is the same for all threads out of the kernel, loads included, but where the CPU is the tensors may
+/// not be: they are moved back.
+class LoadInKernels : public IRMutator {
+  using IRMutator::visit;
+
+  class FindLoad : public IRVisitor {
+    using IRVisitor::visit;
+    void visit(const Load *) override { found = true; }
+
+  public:
+    bool found = false;
+  };
+
+  Stmt visit(const For *op) override { return is_gpu(op->for_type) ? Stmt(op) : IRMutator::visit(op); }
+
+  Stmt visit(const LetStmt *op) override {
+    FindLoad load;
+    op->value.accept(&load);
+    return load.found ? mutate(substitute(op->name, op->value, op->body)) : IRMutator::visit(op);
+  }
+};
+
 /// Halide 21 tells LLVM's back end for CUDA that there are no NaN, whatever the instructions say. Then `x < c ? c : x`
 /// becomes a maximum, which of a NaN and a number takes the number: the choice of a NaN is made by itself.
 class KeepNaN : public IRMutator {
@@ -80,6 +102,7 @@ class KeepNaN : public IRMutator {
 
 void lowerDeviceFunctions(Pipeline &pipeline, const Target &target) {
   bool isCuda = target.has_feature(Target::CUDA);
+  pipeline.add_custom_lowering_pass(new LoadInKernels);
   pipeline.add_custom_lowering_pass(new DeviceNames(isCuda));
   if (isCuda)
     pipeline.add_custom_lowering_pass(new KeepNaN);
