@@ -165,15 +165,15 @@ llvm::Expected<std::string> attn::writeHeader(llvm::ArrayRef<KernelInterface> ke
   for (const KernelInterface &kernel : kernels)
     if (isKeyword(kernel.name))
       return llvm::createStringError("a kernel cannot be named '" + kernel.name + "': it is a keyword of C or C++");
-  std::string text =
-      fmt::format("/* {0}: written by attnc from an .attn file.\n"
-                  " *\n"
-                  " * Tensors are DLPack's, where the kernel runs, with any strides; a unit stride in the last dimension "
-                  "is the fast path.\n"
-                  " * A size of one name is the same in all tensors of a call. A kernel returns 0 or a code of enum\n"
-                  " * attn_error, and attn_last_error() says what was wrong.\n"
-                  " */\n\n#ifndef {1}\n#define {1}\n\n",
-                  name, guard(name));
+  std::string text = fmt::format(
+      "/* {0}: written by attnc from an .attn file.\n"
+      " *\n"
+      " * Tensors are DLPack's, where the kernel runs, with any strides; a unit stride in the last dimension "
+      "is the fast path.\n"
+      " * A size of one name is the same in all tensors of a call. A kernel returns 0 or a code of enum\n"
+      " * attn_error, and attn_last_error() says what was wrong.\n"
+      " */\n\n#ifndef {1}\n#define {1}\n\n",
+      name, guard(name));
   text += dlpackHeader().str() + "\n" + runtimeHeader().str();
   text += "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
   for (const KernelInterface &kernel : kernels)

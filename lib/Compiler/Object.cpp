@@ -186,7 +186,8 @@ llvm::Error ObjectBuilder::startWithRuntime() {
   llvm::Expected<std::unique_ptr<llvm::Module>> halide = readHalideBitcode(*bitcode, implementation->context);
   if (!halide)
     return halide.takeError();
-  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(**halide, llvm::is_contained(implementation->devices, Device::Cuda));
+  llvm::Expected<std::unique_ptr<llvm::Module>> own =
+      readRuntime(**halide, llvm::is_contained(implementation->devices, Device::Cuda));
   if (!own)
     return own.takeError();
   implementation->module = std::move(*halide);

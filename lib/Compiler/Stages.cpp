@@ -15,9 +15,8 @@
 using namespace attn;
 
 const std::vector<std::string> &attn::stages() {
-  static const std::vector<std::string> names = {"ast",   "attn", "simplified", "plan",  "halide",
-                                                 "loops", "llvm", "asm",        "ptx",   "opencl",
-                                                 "object"};
+  static const std::vector<std::string> names = {"ast",  "attn", "simplified", "plan",   "halide", "loops",
+                                                 "llvm", "asm",  "ptx",        "opencl", "object"};
   return names;
 }
 
@@ -77,8 +76,11 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
     if (!partText)
       return partText.takeError();
     bool isDevice = stage == "ptx" || stage == "opencl";
-    text += fmt::format("{} step {}\n{}{}", stage == "llvm" ? ";" : isDevice ? "//" : "#", part->name(), *partText,
-                        isDevice ? "\n" : "");
+    text += fmt::format("{} step {}\n{}{}",
+                        stage == "llvm" ? ";"
+                        : isDevice      ? "//"
+                                        : "#",
+                        part->name(), *partText, isDevice ? "\n" : "");
   }
   return text;
 }

@@ -18,8 +18,8 @@ using namespace attn;
 static void callConstructors(llvm::Module &module) {
   llvm::IRBuilder<> builder(module.getContext());
   auto *type = llvm::FunctionType::get(builder.getVoidTy(), false);
-  auto *function = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, "attn_initialize_halide_runtime",
-                                          module);
+  auto *function =
+      llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, "attn_initialize_halide_runtime", module);
   builder.SetInsertPoint(llvm::BasicBlock::Create(module.getContext(), "", function));
   if (llvm::GlobalVariable *constructors = module.getGlobalVariable("llvm.global_ctors")) {
     for (const llvm::Use &entry : constructors->getInitializer()->operands()) // priority, function, what it is for

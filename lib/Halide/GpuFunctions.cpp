@@ -28,8 +28,8 @@ private:
   Expr visit(const Call *op) override {
     // In OpenCL C they have one name for all types; NVIDIA's libdevice is a part of Halide.
     static const llvm::StringMap<std::pair<const char *, const char *>> names = {
-        {"exp2", {"__nv_exp2", "exp2"}},  {"erf", {"__nv_erf", "erf"}},     {"powf", {"__nv_powf", "pow"}},
-        {"pow", {"__nv_pow", "pow"}},     {"fmodf", {"__nv_fmodf", "fmod"}}, {"fmod", {"__nv_fmod", "fmod"}},
+        {"exp2", {"__nv_exp2", "exp2"}}, {"erf", {"__nv_erf", "erf"}},      {"powf", {"__nv_powf", "pow"}},
+        {"pow", {"__nv_pow", "pow"}},    {"fmodf", {"__nv_fmodf", "fmod"}}, {"fmod", {"__nv_fmod", "fmod"}},
     };
     Expr mutated = IRMutator::visit(op);
     auto found = names.find(op->name);
@@ -42,8 +42,8 @@ private:
   bool isCuda, inKernel = false;
 };
 
-/// Halide moves what is the same for all threads out of the kernel, loads included, but where the CPU is the tensors may
-/// not be: they are moved back.
+/// Halide moves what is the same for all threads out of the kernel, loads included, but where the CPU is the tensors
+/// may not be: they are moved back.
 class LoadInKernels : public IRMutator {
   using IRMutator::visit;
 

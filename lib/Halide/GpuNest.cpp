@@ -1,7 +1,7 @@
 //===- GpuNest.cpp - The formula of a stored tensor, an element a thread ---===//
 
-#include "GpuMemory.h"
 #include "GpuNest.h"
+#include "GpuMemory.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -117,9 +117,8 @@ Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
     counts.push_back(extent(kernel, size));
   if (op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType())) {
-    addSum(
-        std::move(stage), counts, computeType(op.getType()),
-        [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
+    addSum(std::move(stage), counts, computeType(op.getType()),
+           [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
     return result(call);
   }
   Halide::Region ranges;

@@ -99,10 +99,10 @@ private:
   StepLowering &kernel;
   std::string name;
   llvm::SmallVector<SizeAttr> shape;
-  Halide::Var element{"element$"};          ///< The number of the element that a thread computes.
-  llvm::SmallVector<IndexBinding> indices;  ///< What it stands for.
-  std::optional<Halide::RDom> elements;     ///< All of them, where the tensor has a dimension.
-  std::vector<Stage> stages;                ///< The first is the tensor's own.
+  Halide::Var element{"element$"};         ///< The number of the element that a thread computes.
+  llvm::SmallVector<IndexBinding> indices; ///< What it stands for.
+  std::optional<Halide::RDom> elements;    ///< All of them, where the tensor has a dimension.
+  std::vector<Stage> stages;               ///< The first is the tensor's own.
 };
 
 /// Lowers a region in the loops of stage `consumer` of a nest.

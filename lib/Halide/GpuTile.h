@@ -74,9 +74,9 @@ private:
 
   Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
   std::vector<Halide::Func> bounds;
-  std::vector<Pairs> pairs;                   ///< In the order in which they are computed.
-  Halide::Func score, maximum, weights, sum;  ///< The first two and the last are undefined where there is no softmax.
-  Halide::Func factors;                       ///< The weights with their other factors.
+  std::vector<Pairs> pairs;                  ///< In the order in which they are computed.
+  Halide::Func score, maximum, weights, sum; ///< The first two and the last are undefined where there is no softmax.
+  Halide::Func factors;                      ///< The weights with their other factors.
   Halide::Func output, state;
   Halide::RDom outputKeys, chunks, elements;
 };

@@ -11,7 +11,8 @@
 using namespace attn;
 using Halide::Target;
 
-/// What drives the kernels of a target; an error where there is no one such device, or a GPU that we do not compile for.
+/// What drives the kernels of a target; an error where there is no one such device, or a GPU that we do not compile
+/// for.
 static llvm::Expected<Device> deviceOf(Target &target) {
   bool isCuda = target.has_feature(Target::CUDA), isOpenCl = target.has_feature(Target::OpenCL);
   if (isCuda && isOpenCl)

@@ -50,7 +50,8 @@ typedef struct {
   const attn_device *device; /* what runs the kernel; NULL: the CPU */
 } attn_place;
 
-/* Where the first `count` tensors are, if a program of the signature runs on tensors there; else where they should be. */
+/* Where the first `count` tensors are, if a program of the signature runs on tensors there; else where they should be.
+ */
 attn_place attn_place_of(const attn_signature *signature, const DLTensor *const *tensors, int64_t count);
 /* Whether tensors must be copied to where the kernel runs. */
 static inline int attn_copies(const attn_place *place) { return place->device && place->type == kDLCPU; }

@@ -30,10 +30,10 @@ static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), 
                                  cl::cat(category));
 static cl::opt<std::string> dtype("dtype", cl::desc("Compute with this dtype instead of the source's: f32, bf16, f16"),
                                   cl::value_desc("DTYPE"), cl::cat(category));
-static cl::opt<std::string>
-    emitStage("emit",
-              cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl; or write the object"),
-              cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
+static cl::opt<std::string> emitStage(
+    "emit",
+    cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl; or write the object"),
+    cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
 static cl::opt<bool> explain("explain", cl::desc("Say what was rewritten and why, with the costs before and after"),
                              cl::cat(category));
 static cl::opt<bool> printMachine("print-machine", cl::desc("Print what is known of the target's processor"),

@@ -41,7 +41,7 @@ public:
 };
 
 struct CompileOptions {
-  std::string kernel = {};                   ///< Which kernel of the source; empty where it has only one.
+  std::string kernel = {}; ///< Which kernel of the source; empty where it has only one.
   /// A Halide target string, or "opencl" or "cuda" for a GPU of this machine. Kernels run only on "host", and on GPUs
   /// where the rest of the target is this machine.
   std::string target = "host";
@@ -127,8 +127,8 @@ ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &opti
 /// operations, calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
 ATTN_EXPORT std::string explain(std::string_view source, const CompileOptions &options);
 
-/// What is known of the processor that `target` names, a line each: its instructions and registers, and of "host" its cores
-/// and caches. Throws CompileError for an unknown target.
+/// What is known of the processor that `target` names, a line each: its instructions and registers, and of "host" its
+/// cores and caches. Throws CompileError for an unknown target.
 ATTN_EXPORT std::string describeMachine(const std::string &target = "host");
 
 /// Threads that all kernels of this process use together; 0 means one a core.

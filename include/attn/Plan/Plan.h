@@ -103,8 +103,8 @@ struct Plan {
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
-  unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
-  bool countChunks = false; ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
+  unsigned lanes = 4;         ///< Elements of a vector in statements that are not tiled.
+  bool countChunks = false;   ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
   /// The plan of a weighted sum.
   const SumPlan &sum(mlir::Operation *statement) const;
