@@ -1,6 +1,7 @@
 //===- Program.cpp - A source on its way through the stages ---------------===//
 
 #include "Program.h"
+#include "TuningDatabase.h"
 
 #include "attn/Language/Language.h"
 #include "attn/Transforms/Passes.h"
@@ -80,9 +81,22 @@ llvm::Error Program::simplify() {
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 
+llvm::Expected<Plan> Program::plan(KernelOp kernel, const Machine &machine) {
+  PlanOptions choice{options.countChunks && !kernel.checksBounds(), options.plan.value_or(PlanSettings())};
+  if (std::string path = TuningDatabase::path(); !options.plan && !path.empty()) {
+    llvm::Expected<TuningDatabase> database = TuningDatabase::read(path);
+    if (!database)
+      return database.takeError();
+    choice.settings = database->find(machine.target, specHash(kernel));
+  }
+  return Plan::choose(kernel, machine, choice);
+}
+
 llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
-  Plan plan = Plan::choose(kernel, machine, options.countChunks && !kernel.checksBounds());
-  llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, plan, machine);
+  llvm::Expected<Plan> plan = this->plan(kernel, machine);
+  if (!plan)
+    return plan.takeError();
+  llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, *plan, machine);
   if (lowered)
     return lowered;
   std::string message = llvm::toString(lowered.takeError());

@@ -29,6 +29,7 @@ public:
   llvm::Expected<std::string> syntaxTree();
   llvm::Error parse();
   llvm::Error simplify();
+  llvm::Expected<Plan> plan(KernelOp kernel, const Machine &machine);
   llvm::Expected<LoweredKernel> lower(KernelOp kernel, const Machine &machine);
 
   mlir::ModuleOp getModule() { return *module; }

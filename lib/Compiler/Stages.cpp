@@ -7,9 +7,11 @@
 #include "MachineCode.h"
 #include "Object.h"
 #include "Program.h"
+#include "attn/Plan/Settings.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace attn;
 
@@ -26,10 +28,13 @@ static std::string moduleText(mlir::ModuleOp module) {
   return text + "\n";
 }
 
-static std::string planText(KernelOp kernel, const Machine &machine) {
+static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, const Machine &machine) {
+  llvm::Expected<Plan> plan = program.plan(kernel, machine);
+  if (!plan)
+    return plan.takeError();
   std::string text;
   llvm::raw_string_ostream os(text);
-  Plan::choose(kernel, machine).print(os);
+  plan->print(os);
   return text;
 }
 
@@ -63,7 +68,7 @@ static llvm::Expected<std::string> functionText(const HalideFunction &part, cons
 static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const std::string &function,
                                               const Machine &machine, llvm::StringRef stage) {
   if (stage == "plan")
-    return planText(kernel, machine);
+    return planText(program, kernel, machine);
   llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
   if (!lowered)
     return lowered.takeError();
@@ -126,6 +131,14 @@ std::string attn::emit(std::string_view source, const CompileOptions &options, c
   if (!text)
     throw CompileError(llvm::toString(text.takeError()));
   return std::move(*text);
+}
+
+std::string attn::describePlanSettings() {
+  std::string text;
+  for (const PlanSetting &setting : planSettings())
+    text += fmt::format("{:<16}{:<24}{}\n", setting.name.str(), fmt::format("{}", fmt::join(setting.values, " ")),
+                        setting.meaning.str());
+  return text;
 }
 
 std::string attn::describeMachine(const std::string &target) {

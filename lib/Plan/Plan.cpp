@@ -4,6 +4,7 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
+#include "attn/Plan/Settings.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -68,25 +69,37 @@ static SumPlan chooseForSum(WeightedSumOp sum, const SplitPlan &split, bool coun
   return plan;
 }
 
+/// The sizes for kernels of any size.
+///
 /// Register tiles of queries × keys: the product loads `vectors` query vectors and `keyUnroll` broadcast keys for
 /// vectors · keyUnroll multiply-adds, whose accumulators must fit the registers beside one step's loads and be enough
 /// to hide a multiply-add's latency. 32 registers: 4 × 4 = 16 accumulators; 16 registers: 3 × 4 = 12. Measured on
 /// Zen 4, 2048 tokens of 64: 4 × 4 takes 96% of the time of 3 × 8. 512 keys a chunk would take 98% of the
 /// time of 256, but a narrow window would visit half as many chunks again as it needs.
-Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
+static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   unsigned vectors = machine.vectorRegisters >= 32 ? 4 : 3;
   bool isDouble = llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
     return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
   });
   unsigned bytesPerScore = isDouble ? 8 : 4;
   Plan plan;
-  plan.countChunks = countChunks;
   plan.lanes = machine.vectorBytes / bytesPerScore;
   plan.tile.lanes = plan.lanes;
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
   plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
+  return plan;
+}
+
+llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const PlanOptions &options) {
+  if (llvm::Error error = checkSettings(options.settings))
+    return error;
+  Plan plan = generalPlan(kernel, machine);
+  plan.countChunks = options.countChunks;
+  for (const PlanSetting &setting : planSettings())
+    if (auto given = options.settings.find(setting.name.str()); given != options.settings.end())
+      setting.set(plan, given->second);
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),
@@ -94,9 +107,9 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op); sum && !sum.getWhere().empty())
       addRange(plan.ranges, sum.getName(), sum.getWhere());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
-      plan.sums.push_back(chooseForSum(sum, plan.split, countChunks));
+      plan.sums.push_back(chooseForSum(sum, plan.split, plan.countChunks));
     if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op))
-      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan.lanes))
+      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan))
         plan.matrices.push_back(*matrix);
   });
   return plan;
@@ -128,13 +141,16 @@ std::vector<std::string> Plan::countedSums() const {
 }
 
 void Plan::print(llvm::raw_ostream &os) const {
-  os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
-     << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
-     << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
-     << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
-     << " rows in a pass over keys, register tiles of " << split.scoreKeys << " keys x " << lanes << " terms and "
-     << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n"
-     << "other statements: vectors of " << lanes << '\n';
+  auto some = [&](bool SumPlan::*kind) { return llvm::any_of(sums, [&](const SumPlan &sum) { return sum.*kind; }); };
+  if (some(&SumPlan::tiled))
+    os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
+       << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and "
+       << tile.queries << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n";
+  if (some(&SumPlan::split))
+    os << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
+       << " rows in a pass over keys, register tiles of " << split.scoreKeys << " keys x " << lanes << " terms and "
+       << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n";
+  os << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums) {
     os << "sum " << sum.name << ": ";
     if (sum.tiled && sum.split)

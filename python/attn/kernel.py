@@ -145,6 +145,7 @@ def compile(
     dtype: str | None = None,
     check_bounds: bool = False,
     count_chunks: bool = False,
+    plan: Mapping[str, int] | None = None,
 ) -> Kernel:
     """Compiles one kernel of a spec for this machine.
 
@@ -156,6 +157,8 @@ def compile(
     check_bounds: a call that uses a subscript which depends on data and is out of bounds is an IndexError; without, it is clamped.
     count_chunks: for tests: every tiled sum NAME gets one more output, NAME_chunks, of three integers: how many chunks of keys
         the kernel visited, on how many of them it evaluated the mask, and how many there are.
+    plan: sizes of the plan in place of those that are chosen, such as {"tile.chunk": 512} (`attnc --plan=help` lists them).
+        Without, they come from the tuning database that the variable ATTN_TUNING_DB names, where it has this kernel.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
@@ -169,6 +172,7 @@ def compile(
         dtype=dtype or "",
         check_bounds=check_bounds,
         count_chunks=count_chunks,
+        plan=None if plan is None else dict(plan),
     )
     return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
 

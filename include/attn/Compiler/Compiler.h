@@ -53,6 +53,10 @@ struct CompileOptions {
   /// of keys the kernel visited, on how many of them it evaluated the mask, and how many there are. (The reference has
   /// none.)
   bool countChunks = false;
+  /// Sizes of the plan by name, in place of those that are chosen: "tile.chunk" (`attnc --plan=help` lists them).
+  /// Without, they come from the tuning database that the variable ATTN_TUNING_DB names (attn/Compiler/Tune.h), where
+  /// it has this kernel on this machine.
+  std::optional<std::map<std::string, int64_t>> plan = {};
 };
 
 /// A parameter or an output of a kernel.
@@ -122,8 +126,11 @@ ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &opti
 /// operations, calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
 ATTN_EXPORT std::string explain(std::string_view source, const CompileOptions &options);
 
-/// What is known of the processor that `target` names, a line each: its instructions and registers, and of "host" its cores
-/// and caches. Throws CompileError for an unknown target.
+/// The sizes of plans that CompileOptions::plan may have, a line each: name, values, meaning.
+ATTN_EXPORT std::string describePlanSettings();
+
+/// What is known of the processor that `target` names, a line each: its instructions and registers, and of "host" its
+/// cores and caches. Throws CompileError for an unknown target.
 ATTN_EXPORT std::string describeMachine(const std::string &target = "host");
 
 /// Threads that all kernels of this process use together; 0 means one a core.

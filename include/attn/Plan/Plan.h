@@ -9,7 +9,10 @@
 
 #include "attn/IR/Attn.h"
 
+#include "llvm/Support/Error.h"
+
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,9 +27,14 @@ struct Machine {
   unsigned vectorRegisters = 16; ///< How many of them there are.
   bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
 
+  // What its speed follows from. A guess for a machine that is not the host: see lib/Halide/Machine.cpp.
+  double gigahertz = 3;      ///< Clock.
+  double multiplyAdds = 2;   ///< Vectors of float32 multiply-adds that a core begins in a clock.
+  double readGigabytes = 20; ///< 10^9 bytes that a core reads from memory in a second.
+
   unsigned cores = 0;
-  std::array<uint64_t, 3> cacheBytes =
-      {}; ///< A core's first cache of data, its second, and the third that cores share.
+  /// A core's first cache of data, its second, and the third that cores share.
+  std::array<uint64_t, 3> cacheBytes = {};
 
   /// The target without its features: x86-64-linux.
   std::string platform() const;
@@ -71,6 +79,8 @@ struct KeyRangePlan {
   std::string certain;  ///< Chunks inside evaluate no mask.
 };
 
+struct Plan;
+
 /// The matrix plan of a statement: see docs/plans.md for its loop nest.
 struct MatrixPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
@@ -86,12 +96,20 @@ struct MatrixPlan {
   unsigned block = 192;                 ///< Terms whose chains are added in order; blocks are added in f64.
 
   /// The plan for `op`, if it suits it.
-  static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes);
+  static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, const Plan &plan);
 };
 
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
+
+/// Sizes of plans by name ("tile.chunk": 512), in place of those that are chosen: see attn/Plan/Settings.h.
+using PlanSettings = std::map<std::string, int64_t>;
+
+struct PlanOptions {
+  bool countChunks = false; ///< See Plan::countChunks.
+  PlanSettings settings = {};
+};
 
 struct Plan {
   TilePlan tile;
@@ -100,6 +118,7 @@ struct Plan {
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   unsigned lanes = 4;       ///< Elements of a vector in statements that are not tiled.
+  unsigned panelTiles = 64; ///< MatrixPlan::tiles of every statement.
   bool countChunks = false; ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
   /// The plan of a weighted sum.
@@ -117,7 +136,8 @@ struct Plan {
   /// The names of the sums that count their chunks, in order.
   std::vector<std::string> countedSums() const;
 
-  static Plan choose(KernelOp kernel, const Machine &machine, bool countChunks = false);
+  /// Fails where a setting is unknown, or its value is none that it may have.
+  static llvm::Expected<Plan> choose(KernelOp kernel, const Machine &machine, const PlanOptions &options = {});
   void print(llvm::raw_ostream &os) const;
 };
 
