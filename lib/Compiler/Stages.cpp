@@ -7,6 +7,7 @@
 #include "MachineCode.h"
 #include "Object.h"
 #include "Program.h"
+#include "attn/Plan/Prediction.h"
 #include "attn/Plan/Settings.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -28,6 +29,19 @@ static std::string moduleText(mlir::ModuleOp module) {
   return text + "\n";
 }
 
+/// What each step takes, at the sizes of a typical call.
+static void printPrediction(llvm::raw_ostream &os, KernelOp kernel, const Plan &plan, const Machine &machine) {
+  SizeValues sizes = typicalSizes(kernel);
+  os << "predicted for one core at " << machine.gigahertz << " GHz";
+  llvm::ListSeparator comma(", ", ", where ");
+  for (mlir::StringAttr name : kernel.getSizeNames())
+    os << comma << name.getValue() << " = " << sizes.lookup(name);
+  os << '\n';
+  for (const StepPrediction &step : predict(kernel, plan, machine, sizes))
+    os << fmt::format("  {}: {:.3g} flops, {:.3g} bytes, {:.3g} ms\n", step.name, step.flops, step.bytes,
+                      step.seconds * 1e3);
+}
+
 static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, const Machine &machine) {
   llvm::Expected<Plan> plan = program.plan(kernel, machine);
   if (!plan)
@@ -35,6 +49,7 @@ static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, c
   std::string text;
   llvm::raw_string_ostream os(text);
   plan->print(os);
+  printPrediction(os, kernel, *plan, machine);
   return text;
 }
 

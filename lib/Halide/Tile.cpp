@@ -17,8 +17,8 @@ namespace attn::lowering {
 // Variables
 //===----------------------------------------------------------------------===//
 
-Tile::Tile(StepLowering &kernel, WeightedSumOp op)
-    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.tile), op(op),
+Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op),
       read(proportionalTo(yielded(op.getBody(), 0))) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();

@@ -30,7 +30,7 @@ namespace attn::lowering {
 
 class Tile {
 public:
-  Tile(StepLowering &kernel, WeightedSumOp op);
+  Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan);
   void define();
   void schedule();
 

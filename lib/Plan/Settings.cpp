@@ -11,68 +11,50 @@
 
 using namespace attn;
 
-static bool hasTiled(const Plan &plan) {
-  return llvm::any_of(plan.sums, [](const SumPlan &sum) { return sum.tiled; });
+/// The setting of a member of one of the two tiled plans.
+template <auto Part, auto Member>
+static PlanSetting of(llvm::StringLiteral name, llvm::StringLiteral meaning, std::vector<int64_t> values) {
+  return {name, meaning, std::move(values), [](Plan &plan, int64_t value) { plan.*Part.*Member = value; }};
 }
 
-static bool hasSplit(const Plan &plan) {
-  return llvm::any_of(plan.sums, [](const SumPlan &sum) { return sum.split; });
-}
-
-static bool hasBoth(const Plan &plan) {
-  return llvm::any_of(plan.sums, [](const SumPlan &sum) { return sum.tiled && sum.split; });
-}
-
-/// The setting of a member of the tiled plan.
-template <auto Member>
-static PlanSetting ofTile(llvm::StringLiteral name, llvm::StringLiteral meaning, std::vector<int64_t> values) {
-  return {name,
-          meaning,
-          std::move(values),
-          [](const Plan &plan) { return static_cast<int64_t>(plan.tile.*Member); },
-          [](Plan &plan, int64_t value) { plan.tile.*Member = value; },
-          hasTiled};
-}
-
-template <auto Member>
-static PlanSetting ofSplit(llvm::StringLiteral name, llvm::StringLiteral meaning, std::vector<int64_t> values) {
-  return {name,
-          meaning,
-          std::move(values),
-          [](const Plan &plan) { return static_cast<int64_t>(plan.split.*Member); },
-          [](Plan &plan, int64_t value) { plan.split.*Member = value; },
-          hasSplit};
+template <auto Part> static PlanSetting vectorsOf(llvm::StringLiteral name, std::vector<int64_t> values) {
+  return {name, "vectors of queries in a tile", std::move(values),
+          [](Plan &plan, int64_t value) { (plan.*Part).queries = value * (plan.*Part).lanes; }};
 }
 
 const std::vector<PlanSetting> &attn::planSettings() {
+  static constexpr llvm::StringLiteral scores = "keys of a register tile of scores",
+                                       rescalings = "keys between two rescalings";
   static const std::vector<PlanSetting> settings = {
-      {"tile.vectors",
-       "vectors of queries in a tile",
-       {1, 2, 3, 4, 6},
-       [](const Plan &plan) { return static_cast<int64_t>(plan.tile.queries / plan.tile.lanes); },
-       [](Plan &plan, int64_t value) { plan.tile.queries = value * plan.tile.lanes; },
-       hasTiled},
-      ofTile<&TilePlan::keyUnroll>("tile.keys", "keys of a register tile of scores", {2, 4, 8}),
-      ofTile<&TilePlan::valueUnroll>("tile.columns", "columns of a register tile of outputs", {2, 4, 8}),
-      ofTile<&TilePlan::chunk>("tile.chunk", "keys between two rescalings", {64, 128, 256, 512, 1024}),
+      vectorsOf<&Plan::tile>("tile.vectors", {1, 2, 3, 4, 6}),
+      of<&Plan::tile, &TilePlan::keyUnroll>("tile.keys", scores, {2, 4, 8}),
+      of<&Plan::tile, &TilePlan::valueUnroll>("tile.columns", "columns of a register tile of outputs", {2, 4, 8}),
+      of<&Plan::tile, &TilePlan::chunk>("tile.chunk", rescalings, {64, 128, 256, 512, 1024}),
+      {"narrow.queries",
+       "the most queries for narrow tiles",
+       {0, 31, 63, 127, 255, 511, 1023},
+       [](Plan &plan, int64_t value) { plan.narrowQueries = value; }},
+      vectorsOf<&Plan::narrow>("narrow.vectors", {1, 2}),
+      of<&Plan::narrow, &TilePlan::keyUnroll>("narrow.keys", scores, {2, 4, 8}),
+      of<&Plan::narrow, &TilePlan::valueUnroll>("narrow.columns", "columns of a register tile of outputs", {2, 4, 8}),
+      of<&Plan::narrow, &TilePlan::chunk>("narrow.chunk", rescalings, {64, 128, 256, 512, 1024}),
       {"split.queries",
        "the most queries for which keys are split",
-       {1, 2, 4, 8, 16, 32, 64},
-       [](const Plan &plan) { return static_cast<int64_t>(plan.split.queries); },
-       [](Plan &plan, int64_t value) { plan.split.queries = value; },
-       hasBoth},
-      ofSplit<&SplitPlan::rows>("split.rows", "the most rows in a pass over keys", {1, 2, 4, 8, 16, 32}),
-      ofSplit<&SplitPlan::chunk>("split.chunk", "keys between two rescalings", {64, 128, 256, 512, 1024}),
-      ofSplit<&SplitPlan::scoreKeys>("split.keys", "keys of a register tile of scores", {2, 4, 8}),
-      ofSplit<&SplitPlan::keyTile>("split.key_tile", "keys that are added to an output at once", {4, 8, 16, 32}),
-      ofSplit<&SplitPlan::valueVectors>("split.vectors", "vectors of a register tile of outputs", {1, 2, 4, 8}),
-      ofSplit<&SplitPlan::tasks>("split.tasks", "tasks that spans of keys are made for", {1, 2, 4, 8, 16, 32, 64}),
+       {0, 1, 2, 4, 8, 16, 32, 64},
+       [](Plan &plan, int64_t value) { plan.splitQueries = value; }},
+      of<&Plan::split, &SplitPlan::rows>("split.rows", "the most rows in a pass over keys", {1, 2, 4, 8, 16, 32}),
+      of<&Plan::split, &SplitPlan::chunk>("split.chunk", rescalings, {64, 128, 256, 512, 1024, 2048, 4096}),
+      of<&Plan::split, &SplitPlan::scoreKeys>("split.keys", scores, {2, 4, 8, 16}),
+      of<&Plan::split, &SplitPlan::keyTile>("split.key_tile", "keys that are added to an output at once",
+                                            {4, 8, 16, 32}),
+      of<&Plan::split, &SplitPlan::valueVectors>("split.vectors", "vectors of a register tile of outputs",
+                                                 {1, 2, 4, 8}),
+      of<&Plan::split, &SplitPlan::tasks>("split.tasks", "tasks that spans of keys are made for",
+                                          {1, 2, 4, 8, 16, 32, 64}),
       {"matrix.tiles",
        "register tiles that a panel is packed for",
        {8, 16, 32, 64, 128},
-       [](const Plan &plan) { return static_cast<int64_t>(plan.panelTiles); },
-       [](Plan &plan, int64_t value) { plan.panelTiles = value; },
-       [](const Plan &plan) { return !plan.matrices.empty(); }},
+       [](Plan &plan, int64_t value) { plan.panelTiles = value; }},
   };
   return settings;
 }

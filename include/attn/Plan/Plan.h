@@ -27,7 +27,7 @@ struct Machine {
   unsigned vectorRegisters = 16; ///< How many of them there are.
   bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
 
-  // What its speed follows from. A guess for a machine that is not the host: see lib/Halide/Machine.cpp.
+  // What predictions are made from. Nothing is measured: plans for a target are the same wherever they are made.
   double gigahertz = 3;      ///< Clock.
   double multiplyAdds = 2;   ///< Vectors of float32 multiply-adds that a core begins in a clock.
   double readGigabytes = 20; ///< 10^9 bytes that a core reads from memory in a second.
@@ -53,7 +53,6 @@ struct TilePlan {
 
 /// Sizes of the split plan: see docs/plans.md for its loop nest.
 struct SplitPlan {
-  int queries = 8;      ///< The most queries for which it is taken rather than the tiled plan.
   int rows = 16;        ///< The most rows of an index that share keys in one pass over them.
   int chunk = 256;      ///< Keys between two rescalings.
   int scoreKeys = 4;    ///< Keys of a register tile of the scores.
@@ -62,14 +61,24 @@ struct SplitPlan {
   int tasks = 32;       ///< Spans are made until there are as many tasks.
 };
 
+/// The loop nests of docs/plans.md.
+enum class PlanKind { Nest, Matrix, Split, NarrowTiles, Tiles };
+
+/// A way to compute a statement, for calls in which a size is at most some number.
+struct PlanVariant {
+  PlanKind kind = PlanKind::Nest;
+  std::string size; ///< Empty: for every call.
+  int64_t atMost = 0;
+};
+
 /// How a weighted sum is computed, together with the softmax that gives its weights.
 struct SumPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the sum.
   std::string queryName;                ///< Of the query index, if it has one.
-  std::string querySize;                ///< Of its size, if that is a size's name.
-  bool tiled = false;                   ///< In tiles of queries.
-  bool split = false; ///< Split over keys; where both, for at most SplitPlan::queries. Neither: by rows.
+  std::vector<PlanVariant> variants;    ///< The first that suits a call; the last is for every call.
+
+  bool has(PlanKind kind) const;
 };
 
 /// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
@@ -113,7 +122,10 @@ struct PlanOptions {
 
 struct Plan {
   TilePlan tile;
+  TilePlan narrow; ///< For calls with fewer queries, of which a tile would be half empty.
   SplitPlan split;
+  /// The most queries for which the split plan and narrow tiles are taken. Not set: what is predicted to be quicker.
+  std::optional<int64_t> splitQueries, narrowQueries;
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
@@ -125,14 +137,9 @@ struct Plan {
   const SumPlan &sum(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
-  /// A statement may be computed in one way where a size is at most some number, and in another where it is not.
-  struct Limit {
-    std::string size;
-    int64_t atMost;
-  };
-  /// That of `statement`: for few queries its sum is split and otherwise tiled, or it is a matrix with few rows, for
-  /// which the matrix plan is not. Nothing where it is always computed in the same way.
-  std::optional<Limit> limit(mlir::Operation *statement) const;
+  /// The ways to compute `statement`: a weighted sum is split for few queries and otherwise tiled, a matrix with few
+  /// rows is a nest. A call takes the first that suits it; the last suits every call.
+  std::vector<PlanVariant> variants(mlir::Operation *statement) const;
   /// The names of the sums that count their chunks, in order.
   std::vector<std::string> countedSums() const;
 

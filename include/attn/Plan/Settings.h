@@ -15,9 +15,7 @@ struct PlanSetting {
   llvm::StringLiteral name;    ///< "tile.chunk"
   llvm::StringLiteral meaning; ///< A few words.
   std::vector<int64_t> values; ///< Those it may have, ascending.
-  int64_t (*get)(const Plan &plan);
   void (*set)(Plan &plan, int64_t value);
-  bool (*matters)(const Plan &plan); ///< Whether some statement's plan has this size.
 };
 
 /// All settings.
