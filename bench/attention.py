@@ -43,12 +43,15 @@ def share_kept(variant: Variant, sizes: dict) -> float:
 def peers(variant: Variant, sizes: dict, dtype: str, few: bool) -> dict:
     """Who can compute it."""
     able = {}
+    can_add = variant.dense or not variant.change
     if not (variant.dropout or variant.returns_weights):
         able["flex"] = partial(flex, variant)
-    if (variant.dense or not variant.change) and not variant.returns_weights:
+        if can_add:
+            able["onednn"] = partial(onednn, variant)
+    if can_add and not variant.returns_weights:
         able["sdpa"] = partial(sdpa, variant)
     if variant.plain:
-        able |= {"onednn": onednn, "ggml": ggml}
+        able["ggml"] = ggml
         if dtype == "f32" and not few and sizes["G"] == sizes["H"]:
             able["iree"] = iree
     return able

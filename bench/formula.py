@@ -49,6 +49,16 @@ def grouped(x: torch.Tensor, groups: int) -> torch.Tensor:
     return x.reshape(x.shape[0], groups, -1, x.shape[3])
 
 
+def added(variant: Variant, q, k, tensors) -> torch.Tensor | None:
+    """What a masked or biased attention adds to its scores, as a tensor for those that take one."""
+    indices = grid(*whole(q, k))
+    bias = variant.change(torch.zeros(()), tensors, *indices).to(q.dtype) if variant.dense else None
+    if variant.mask:
+        mask = ~variant.mask(tensors, *indices)
+        bias = (torch.zeros((), dtype=q.dtype) if bias is None else bias).masked_fill(mask, -math.inf)
+    return bias
+
+
 def formula(variant: Variant, q, k, v, **tensors) -> Any:
     return attend(variant, q, k, v, tensors, whole(q, k))
 

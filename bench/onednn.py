@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from .formula import added, grouped
+from .variants import Variant
 from .workload import Call
 
 
@@ -18,18 +20,28 @@ class Formula(torch.nn.Module):
         return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-1, -2)) / self.divisor, -1), v)
 
 
-def onednn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:
-    """`softmax(q kᵀ / sqrt(D)) v` on PyTorch's number of threads. Raises RuntimeError where oneDNN does not take it as a whole."""
-    rows = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])  # the heads of a group are further queries of it
+class FormulaWithBias(Formula):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-1, -2)) / self.divisor + bias, -1), v)
+
+
+def onednn(variant: Variant, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **tensors: torch.Tensor) -> Call:
+    """On PyTorch's number of threads. A mask is added to the scores. Raises RuntimeError where oneDNN does not take it as a whole."""
+    bias, groups = added(variant, q, k, tensors), k.shape[1]
+    inputs = [grouped(q, groups), k, v]
+    if bias is not None:
+        bias = bias if q.shape[1] == groups else grouped(bias.expand(*q.shape[:3], k.shape[2]), groups)
+        inputs.append(bias)
+    graph = (Formula if bias is None else FormulaWithBias)(q.shape[3]).eval()
     torch.jit.enable_onednn_fusion(True)
     try:
-        traced = torch.jit.freeze(torch.jit.trace(Formula(q.shape[3]).eval(), (rows, k, v)))
+        traced = torch.jit.freeze(torch.jit.trace(graph, inputs))
         for _ in range(3):  # TorchScript looks at the first calls, then compiles
-            traced(rows, k, v)
+            traced(*inputs)
         group = torch.jit.last_executed_optimized_graph().findNode("prim::oneDNNFusionGroup")
     finally:
         torch.jit.enable_onednn_fusion(False)
     taken = [node.kind() for node in group.g("Subgraph").nodes()] if group else []
     if taken.count("aten::matmul") != 2 or "aten::softmax" not in taken:
         raise RuntimeError("oneDNN does not take the softmax and both products as one part")
-    return lambda: traced(rows, k, v).view(*q.shape[:3], v.shape[3])
+    return lambda: traced(*inputs).view(*q.shape[:3], v.shape[3])

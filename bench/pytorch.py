@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 
-from .formula import grid, whole
+from .formula import added
 from .variants import Variant
 from .workload import Call
 
@@ -16,11 +14,7 @@ def sdpa(variant: Variant, q, k, v, **tensors) -> Call:
     options = dict(enable_gqa=q.shape[1] != k.shape[1], dropout_p=variant.dropout)
     if variant.causal and q.shape[2] == k.shape[2]:
         return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
-    indices = grid(*whole(q, k))
-    mask = variant.mask(tensors, *indices) if variant.mask else None
-    if variant.dense:
-        bias = variant.change(torch.zeros(()), tensors, *indices).to(q.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    mask = added(variant, q, k, tensors)
     return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
 
 
