@@ -16,6 +16,7 @@ from .memory import most_memory
 from .workload import Call, Workload, as_tuple
 
 SHORTEST = 2e-3  #: seconds that one timing takes at least: short calls are repeated
+SLOW, SLOW_ROUNDS = 10, 3  #: whoever takes so many times our time runs in so few rounds: IREE would take most of the hour
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ def timed(call: Call, count: int) -> float:
     return (time.perf_counter() - begin) / count
 
 
+def is_slow(seconds: dict[str, list[float]], who: str) -> bool:
+    known = len(seconds[who]) >= SLOW_ROUNDS
+    return known and statistics.median(seconds[who]) > SLOW * statistics.median(seconds["attn"])
+
+
 def compiled(workload: Workload) -> attn.Kernel:
     return attn.compile(workload.spec, dtype=None if workload.dtype == "f32" else workload.dtype)
 
@@ -109,7 +115,8 @@ def measure(workload: Workload, threads: int, rounds: int, meter: Meter) -> Row:
         seconds: dict[str, list[float]] = {who: [] for who in runners}
         for _ in range(rounds):
             for who, runner in runners.items():
-                seconds[who].append(timed(runner, counts[who]))
+                if not is_slow(seconds, who):
+                    seconds[who].append(timed(runner, counts[who]))
     limits: Limits = meter.measure()
     return Row(
         workload.name,

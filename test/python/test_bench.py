@@ -107,6 +107,11 @@ def test_formulas_of_the_other_workloads(workload):
     torch.testing.assert_close(found, workload.formula(**workload.inputs), rtol=1e-4, atol=1e-5)
 
 
+def test_slow_peers_run_in_few_rounds():
+    seconds = {"attn": [1.0, 1.0, 1.0], "fast": [9.0, 9.0, 9.0], "slow": [11.0, 11.0, 11.0], "unknown": [11.0, 11.0]}
+    assert [who for who in seconds if measure.is_slow(seconds, who)] == ["slow"]
+
+
 class Meter:
     def measure(self):
         return measure.Limits(flops=1e12, bf16_flops=2e12, bandwidth=1e10)
