@@ -32,7 +32,7 @@ static std::string moduleText(mlir::ModuleOp module) {
 /// What each step takes, at the sizes of a typical call.
 static void printPrediction(llvm::raw_ostream &os, KernelOp kernel, const Plan &plan, const Machine &machine) {
   SizeValues sizes = typicalSizes(kernel);
-  os << "predicted for one core at " << machine.gigahertz << " GHz";
+  os << fmt::format("predicted for one core at {} GHz", machine.gigahertz);
   llvm::ListSeparator comma(", ", ", where ");
   for (mlir::StringAttr name : kernel.getSizeNames())
     os << comma << name.getValue() << " = " << sizes.lookup(name);

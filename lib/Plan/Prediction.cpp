@@ -127,7 +127,7 @@ double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lan
   double score = std::ceil(work.multiplyAdds / lanes) * clock + 15.0 / 4 / machine.multiplyAdds;
   double softmax = work.instructions / lanes / machine.multiplyAdds;
   double output = std::ceil(work.columns / lanes) * (clock + 2.0 / split.keyTile);
-  constexpr double loops = 5; // their counters, and what is left over of each
+  constexpr double loops = 2; // their counters, and what is left over of each
   return work.rows * work.keys * (score + softmax + output + loops);
 }
 
