@@ -1,7 +1,7 @@
 //===- Tile.h - The tiled plan of a weighted sum ----------------*- C++ -*-===//
 //
-// Many queries at a time, with queries in the lanes of vectors. Tile.cpp and TileScore.cpp say what is
-// computed, TileSchedule.cpp how:
+// Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp
+// and TilePairs.cpp say what is computed, TileSchedule.cpp how:
 //
 //   for tiles of queries × the other indices, in parallel:
 //     lower, upper = keys that the mask lets through for some query of the tile
@@ -63,16 +63,17 @@ private:
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
   std::vector<Halide::Var> tileVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
-  /// The keys of the chunk that are in range, `tile` by `tile` (those of a register tile, or of a line of memory),
-  /// after `inner` dimensions; none where `condition` (of the chunk) is false. `step` keys are one point of it.
-  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}, int tile = 0, int step = 1);
+  /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles;
+  /// none where `condition` (of the chunk) is false.
+  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}) const;
+  /// The same of pairs of neighbouring keys.
+  Halide::RDom keyPairs(llvm::ArrayRef<Halide::Expr> inner = {}) const;
+  /// The same of tiles of `size` keys, each of which has `points`.
+  Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {},
+                        Halide::Expr condition = {}) const;
   /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
   Halide::Expr scoreAt(Halide::Expr key, bool isWhole);
   Halide::Expr keyOf(const Halide::RDom &domain) const;
-  /// Whether `value` changes with the stage's variable `var`.
-  static bool changesWith(mlir::Value value, const Environment &environment, const Halide::Var &var);
-  /// Binds what stands for the key to `key`, which counts within the chunk.
-  void rebindKey(Environment &environment, Halide::Expr key) const;
   Halide::Expr keyInChunk(const Environment &environment) const;
 
   void defineRange(mlir::Region *mask, Environment environment);
@@ -98,7 +99,10 @@ private:
   void schedulePairs();
   void computeInTask(Halide::Func stage);
   void computeInChunk(Halide::Func stage);
-  Halide::Expr addPack(mlir::Value value, const Environment &environment);
+  Halide::Expr addQueryPack(mlir::Value value, const Environment &environment);
+  /// `value`, of `arguments` beside the tile's variables, is computed once a tile. Returns it at `call`.
+  Halide::Expr addPack(const std::string &suffix, Halide::Expr value, std::vector<Halide::Var> arguments,
+                       std::vector<Halide::Expr> call);
 
   Halide::Func func; ///< The sum, and of each element the chunks visited and masked where they are counted.
 
