@@ -88,7 +88,7 @@ private:
   SoftmaxOp softmax; ///< Null where the weights have none.
   int lanes;
 
-  Halide::Var e, k{"key$"}, lane{"lane$"}, chunk{"chunk$"}, span{"span$"};
+  Halide::Var e, k{"key$"}, lane{"lane$"}, block{"block$"}, chunk{"chunk$"}, span{"span$"};
   std::vector<Halide::Var> vars;  ///< Of `func`: the last index first.
   std::vector<Halide::Var> rows;  ///< All of `vars` but `e`.
   std::vector<Halide::Var> tasks; ///< The rows' indices that do not share keys.

@@ -135,7 +135,7 @@ void Split::schedule() {
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
   computeInChunk(output, inChunk);
-  output.align_bounds(e, lanes).vectorize(e, lanes);
+  output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
   // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
   output.update(0)
       .reorder(order(variables(tileKeys, 4), rows, {tileKeys[4]}))

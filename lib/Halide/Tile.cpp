@@ -114,10 +114,17 @@ void Tile::defineWeights() {
       exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, isWhole) - maximum(row));
     }
 
-    sumKeys = keys();
+    sumKeys = keysOfBlock(plan.keyUnroll);
+    sumBlock = Func(kernel.uniqueName(func.name() + "_sum_block"));
+    std::vector<Var> blockVars = tileVars({q, block, chunk});
+    std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
+    sumBlock(blockVars) = constant(type, 0);
+    sumBlock(blockAt) += exponential(at(q, keyOfBlock(sumKeys)));
+    sumBlocks = blocksOfChunk();
+    blockAt[1] = sumBlocks.x;
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
     sum(rowVars) = constant(type, 0);
-    sum(row) += exponential(at(q, keyOf(sumKeys)));
+    sum(row) += sumBlock(blockAt);
     weights = exponential;
     if (yielded(op.getBody(), 0) == read.getResult() && op.getWhere().empty())
       return;
@@ -143,21 +150,35 @@ void Tile::defineWeights() {
   defineOnKeys(weights, elementVars, at(q, key), select(kept, value, constant(type, 0)));
 }
 
-void Tile::defineState() {
+/// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.
+void Tile::defineOutput() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  output = Func(kernel.uniqueName(func.name() + "_output"));
-  std::vector<Var> outputVars = tileVars({q, e, chunk}), stateVars = tileVars({q, e});
-  std::vector<Expr> outputAt(outputVars.begin(), outputVars.end()), stateAt(stateVars.begin(), stateVars.end());
-  output(outputVars) = constant(type, 0);
+  std::vector<Var> blockVars = tileVars({q, e, block, chunk});
+  std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
+  outputBlock = Func(kernel.uniqueName(func.name() + "_output_block"));
+  outputBlock(blockVars) = constant(type, 0);
   if (pairsWeights()) {
     definePairedOutput();
   } else {
-    outputKeys = keys();
-    Environment environment = bind(op.getBody(), keyBinding(keyOf(outputKeys)));
+    outputKeys = keysOfBlock(plan.keyUnroll);
+    Expr key = keyOfBlock(outputKeys);
+    Environment environment = bind(op.getBody(), keyBinding(key));
     TileRegion lowering(*this, environment, false);
-    output(outputAt) += weights(at(q, keyOf(outputKeys))) * lowering.expression(yielded(op.getBody(), 1));
+    outputBlock(blockAt) += weights(at(q, key)) * lowering.expression(yielded(op.getBody(), 1));
   }
+  outputBlocks = blocksOfChunk();
+  blockAt[2] = outputBlocks.x;
+  std::vector<Var> outputVars = tileVars({q, e, chunk});
+  std::vector<Expr> outputAt(outputVars.begin(), outputVars.end());
+  output = Func(kernel.uniqueName(func.name() + "_output"));
+  output(outputVars) = constant(type, 0);
+  output(outputAt) += outputBlock(blockAt);
+}
 
+void Tile::defineState() {
+  Halide::Type type = computeType(op.getResult().getType().getElementType());
+  std::vector<Var> stateVars = tileVars({q, e});
+  std::vector<Expr> stateAt(stateVars.begin(), stateVars.end());
   int size = plan.chunk;
   // Without keys there is one chunk, empty; so that no bound is negative.
   chunks = RDom(0, (Halide::max(keyCount, 1) + size - 1) / size);
@@ -168,8 +189,8 @@ void Tile::defineState() {
     chunks.where(chunks.x * size + size > lower);
   }
   state = Func(kernel.uniqueName(func.name() + "_state"));
-  std::vector<Expr> outputChunk = outputAt, rowChunk = {q, chunks.x};
-  outputChunk[2] = chunks.x;
+  std::vector<Expr> outputChunk = {q, e, chunks.x}, rowChunk = {q, chunks.x};
+  outputChunk.insert(outputChunk.end(), bounds.begin(), bounds.end());
   rowChunk.insert(rowChunk.end(), bounds.begin(), bounds.end());
   // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
   Expr masked = softmax && op.getWhere().empty() ? Halide::Internal::substitute(chunk.name(), chunks.x, !whole)
@@ -216,6 +237,7 @@ void Tile::define() {
   if (softmax)
     defineScore();
   defineWeights();
+  defineOutput();
   defineState();
   unsigned rank = vars.size();
   Var query = vars[rank - 1 - op.getQuery()];

@@ -11,7 +11,7 @@
 //       score   = products of queries and keys        register tiles of queries × keys
 //       maximum of the chunk
 //       weights = 2^(score − maximum)
-//       sum, output of the chunk                      register tiles of queries × columns
+//       sum, output of the chunk                      register tiles of queries × columns, blocks of keys
 //       merge them into the state, rescaled to the larger maximum
 //     output / sum
 //
@@ -71,6 +71,13 @@ private:
   /// The same of tiles of `size` keys, each of which has `points`.
   Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {},
                         Halide::Expr condition = {}) const;
+  /// The blocks of the chunk that are in range.
+  Halide::RDom blocksOfChunk() const;
+  /// The keys of `block` that are in range, those of a register tile as `points`, then register tiles.
+  Halide::RDom keysOfBlock(int points) const;
+  Halide::Expr keyOfBlock(const Halide::RDom &domain) const;
+  /// Lets `domain` visit those of its points alone whose `size` keys from `key` of the chunk on are in range.
+  void visitRange(Halide::RDom &domain, Halide::Expr key, int size, Halide::Expr condition = {}) const;
   /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
   Halide::Expr scoreAt(Halide::Expr key, bool isWhole);
   Halide::Expr keyOf(const Halide::RDom &domain) const;
@@ -79,6 +86,7 @@ private:
   void defineRange(mlir::Region *mask, Environment environment);
   void defineScore();
   void defineWeights();
+  void defineOutput();
   void defineState();
   /// `values` of the state, with the chunks visited and masked so far where they are counted.
   Halide::Tuple counted(std::vector<Halide::Expr> values, Halide::Expr visited, Halide::Expr masked) const;
@@ -113,7 +121,7 @@ private:
   ReadOp read;       ///< Of the softmax's weight.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
-  Halide::Var q{"query$"}, k{"key$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
+  Halide::Var q{"query$"}, k{"key$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
   std::vector<Halide::Var> others; ///< The remaining indices, the last first.
   std::vector<Halide::Var> vars;   ///< Of `func`.
   Halide::Expr keyCount;
@@ -122,8 +130,9 @@ private:
   Halide::Expr whole;        ///< The mask is true on the whole chunk for every query of the tile.
   Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
   std::vector<Halide::Func> rangeFuncs;
-  Halide::Func score, maximum, exponential, sum, weights, output, state;
-  Halide::RDom sumKeys, weightKeys, outputKeys, chunks;
+  /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
+  Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output, state;
+  Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks, chunks;
   Halide::Func weightPairs, valuePairs; ///< Of neighbouring keys, where the output is made of such pairs.
   Halide::RDom weightPairKeys, valuePairKeys;
   /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.

@@ -116,11 +116,11 @@ void Tile::definePairedOutput() {
   valuePairs(tileVars({e, k, chunk})) = Halide::undef(type);
   valuePairs(at(valuePairKeys[0], pair)) = pairOf(numbers[0], numbers[1]);
 
-  outputKeys = keyPairs();
-  pair = keyOf(outputKeys);
-  std::vector<Var> outputVars = tileVars({q, e, chunk});
-  std::vector<Expr> element(outputVars.begin(), outputVars.end());
-  output(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
+  outputKeys = keysOfBlock(plan.keyUnroll / 2);
+  pair = keyOfBlock(outputKeys);
+  std::vector<Var> blockVars = tileVars({q, e, block, chunk});
+  std::vector<Expr> element(blockVars.begin(), blockVars.end());
+  outputBlock(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
 }
 
 void Tile::schedulePairs() {

@@ -60,12 +60,35 @@ RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner, Expr condi
   llvm::SmallVector<Expr> counts(inner);
   counts.append({points, chunkSize / size});
   RDom domain = loopOver(counts);
-  Expr first = chunk * chunkSize + domain[inner.size() + 1] * size;
+  visitRange(domain, domain[inner.size() + 1] * size, size, condition);
+  return domain;
+}
+
+void Tile::visitRange(RDom &domain, Expr key, int size, Expr condition) const {
+  Expr first = chunk * static_cast<int>(plan.chunk) + key;
   // A condition becomes part of the bound, so that the loop is empty rather than its every step.
   domain.where(first < (condition.defined() ? select(condition, upper, 0) : upper));
   if (ranged)
     domain.where(first + size > lower);
+}
+
+RDom Tile::blocksOfChunk() const {
+  int chunkSize = plan.chunk, size = plan.block;
+  RDom domain(0, chunkSize / size);
+  visitRange(domain, domain.x * size, size);
   return domain;
+}
+
+RDom Tile::keysOfBlock(int points) const {
+  int size = plan.block, unroll = plan.keyUnroll;
+  RDom domain(0, points, 0, size / unroll);
+  visitRange(domain, block * size + domain.y * unroll, unroll);
+  return domain;
+}
+
+Expr Tile::keyOfBlock(const RDom &domain) const {
+  int tiles = plan.block / plan.keyUnroll;
+  return (block * tiles + domain.y) * domain.x.extent() + domain.x;
 }
 
 Expr Tile::keyOf(const RDom &domain) const {

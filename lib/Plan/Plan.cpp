@@ -86,6 +86,7 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
+  plan.tile.block = 32;
   plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
@@ -129,11 +130,13 @@ std::vector<std::string> Plan::countedSums() const {
 
 void Plan::print(llvm::raw_ostream &os) const {
   os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
-     << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
-     << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
-     << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
-     << " rows in a pass over keys, register tiles of " << split.scoreKeys << " keys x " << lanes << " terms and "
-     << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n"
+     << " keys a chunk, added in blocks of " << tile.block << ", register tiles of " << tile.queries << " x "
+     << tile.keyUnroll << " scores and " << tile.queries << " x " << tile.valueUnroll << " outputs"
+     << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
+     << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block << ", spans for " << split.tasks
+     << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of " << split.scoreKeys
+     << " keys x " << lanes << " terms and " << split.keyTile << " keys x " << split.valueVectors * lanes
+     << " outputs\n"
      << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums) {
     os << "sum " << sum.name << ": ";
