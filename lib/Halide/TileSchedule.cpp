@@ -114,7 +114,11 @@ void Tile::schedule() {
       overKeys(score, scoreKeys);
     overRows(maximum, maximumKeys);
     overKeys(exponential, exponentialKeys);
-    overRows(sum, sumKeys);
+    computeInChunk(sum);
+    sum.vectorize(q, lanes);
+    sum.update().reorder(q, sumBlocks.x).vectorize(q, lanes).unroll(q);
+    sumBlock.compute_at(sum, sumBlocks.x).bound_extent(q, queries).vectorize(q, lanes).unroll(q);
+    sumBlock.update().reorder(q, sumKeys.x, sumKeys.y).vectorize(q, lanes).unroll(q);
   }
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
@@ -125,10 +129,17 @@ void Tile::schedule() {
   output.align_bounds(e, valueUnroll).vectorize(q, lanes);
   output.update()
       .split(e, columns, column, valueUnroll, TailStrategy::RoundUp)
-      .reorder(q, column, outputKeys[0], outputKeys[1], columns)
+      .reorder(q, column, outputBlocks.x, columns)
       .vectorize(q, lanes)
       .unroll(q)
       .unroll(column);
+  outputBlock.compute_at(output, outputBlocks.x)
+      .bound_extent(q, queries)
+      .bound_extent(e, valueUnroll)
+      .vectorize(q, lanes)
+      .unroll(q)
+      .unroll(e);
+  outputBlock.update().reorder(q, e, outputKeys.x, outputKeys.y).vectorize(q, lanes).unroll(q).unroll(e);
 }
 
 } // namespace attn::lowering

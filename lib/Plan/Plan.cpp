@@ -163,6 +163,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
+  plan.tile.block = 32;
   plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
   plan.narrow = plan.tile;
   plan.narrow.queries = plan.lanes;
@@ -224,8 +225,9 @@ std::vector<std::string> Plan::countedSums() const {
 
 static void print(llvm::raw_ostream &os, const char *name, const TilePlan &tile) {
   os << name << ": " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
-     << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
-     << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n";
+     << " keys a chunk, added in blocks of " << tile.block << ", register tiles of " << tile.queries << " x "
+     << tile.keyUnroll << " scores and " << tile.queries << " x " << tile.valueUnroll << " outputs"
+     << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n";
 }
 
 static llvm::StringRef nameOf(PlanKind kind) {
@@ -251,9 +253,10 @@ void Plan::print(llvm::raw_ostream &os) const {
   if (some(PlanKind::NarrowTiles))
     ::print(os, "narrow", narrow);
   if (some(PlanKind::Split))
-    os << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
-       << " rows in a pass over keys, register tiles of " << split.scoreKeys << " keys x " << lanes << " terms and "
-       << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n";
+    os << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block << ", spans for "
+       << split.tasks << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of "
+       << split.scoreKeys << " keys x " << lanes << " terms and " << split.keyTile << " keys x "
+       << split.valueVectors * lanes << " outputs\n";
   os << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums) {
     os << "sum " << sum.name << ": ";

@@ -73,7 +73,7 @@ struct SumWork {
     keys = valueOf(sum.getKeySize(), sizes);
     columns = shape.empty() ? 1 : valueOf(shape.back(), sizes);
     rows = elements(sum.getResult(), sizes) / std::max(columns, 1.0);
-    queries = shape.size() < 2 ? 1 : valueOf(shape[sum.getQuery()], sizes);
+    queries = static_cast<int64_t>(sum.getQuery()) < 0 ? 1 : valueOf(shape[sum.getQuery()], sizes);
     ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0));
     auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
     if (!softmax)

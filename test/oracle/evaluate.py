@@ -156,13 +156,13 @@ class _Evaluation:
         return value * (1 + self.noise * self.generator.uniform(-1, 1, value.shape))
 
     def noisy_sum(self, terms: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        """Partial sums are rounded too. Kernels add at most 256 terms in order (the keys of a chunk): where they are equal, their
-        roundings may all go the same way, and ALLOWANCE (check.py) times this error is what that comes to."""
+        """Partial sums are rounded too. Kernels add at most 64 terms in order (a block of keys): where they are equal, their
+        roundings may all go the same way. Beyond that their error does not grow with how many there are."""
         total = terms.sum(axes, keepdims=True)
         if not self.noise or total.dtype.kind != "f":
             return total
         count = math.prod(terms.shape[axis] for axis in axes)
-        error = self.noise * np.abs(terms).sum(axes, keepdims=True) * max(1, min(count, 256) / 16)
+        error = self.noise * np.abs(terms).sum(axes, keepdims=True) * max(1, min(count, 64) / 32)
         return total + self.generator.uniform(-1, 1, total.shape) * error
 
     def applied(self, function: Function, arguments: list[np.ndarray]) -> np.ndarray:

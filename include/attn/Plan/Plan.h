@@ -47,17 +47,20 @@ struct TilePlan {
   unsigned queries = 12;    ///< Queries in a tile: a multiple of lanes; all of them in registers at once.
   unsigned keyUnroll = 8;   ///< Keys of a register tile of the score product.
   unsigned valueUnroll = 8; ///< Value columns of a register tile of the weighted sum.
-  unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of keyUnroll.
+  unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of block.
+  unsigned block = 32;      ///< Keys that are added in order, in registers: a multiple of keyUnroll.
   bool bf16Pairs = false;   ///< Products of bf16 tensors are computed two at a time, and weights rounded for them.
 };
 
 /// Sizes of the split plan: see docs/plans.md for its loop nest.
 struct SplitPlan {
   int rows = 16;        ///< The most rows of an index that share keys in one pass over them.
-  int chunk = 256;      ///< Keys between two rescalings.
-  int scoreKeys = 4;    ///< Keys of a register tile of the scores.
+  int chunk = 1024;     ///< Keys between two rescalings: a multiple of block.
+  int span = 256;       ///< No span is shorter.
+  int block = 64;       ///< Keys whose weighted sums are added in order: a multiple of keyTile.
+  int scoreKeys = 8;    ///< Keys of a register tile of the scores.
   int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn.
-  int valueVectors = 4; ///< Vectors of value columns in a register tile of the weighted sum.
+  int valueVectors = 8; ///< Vectors of value columns in a register tile of the weighted sum: a power of two.
   int tasks = 32;       ///< Spans are made until there are as many tasks.
 };
 
