@@ -88,6 +88,7 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
   plan.tile.chunk = 256;
   plan.tile.block = 32;
   plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
+  plan.split.keyTile = std::min<int>(plan.split.keyTile, plan.lanes);
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),

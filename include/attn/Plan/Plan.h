@@ -51,7 +51,8 @@ struct SplitPlan {
   int chunk = 256;      ///< Keys between two rescalings: a multiple of block.
   int block = 64;       ///< Keys whose weighted sums are added in order: a multiple of keyTile.
   int scoreKeys = 4;    ///< Keys of a register tile of the scores.
-  int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn.
+  int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn: at most as
+                        ///< many as a vector has lanes, for there are weights of whole vectors of keys.
   int valueVectors = 4; ///< Vectors of value columns in a register tile of the weighted sum.
   int tasks = 32;       ///< Spans are made until there are as many tasks.
 };
