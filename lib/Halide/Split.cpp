@@ -177,7 +177,7 @@ void Split::defineState() {
     arguments[arguments.size() - 2] = chunks.x;
     return Expr(stage(arguments));
   };
-  std::vector<Expr> blocks;
+  std::vector<Expr> blocks; // that are made apart, so that no chain of additions is long
   for (int index = 0; index < plan.chunk / plan.block; ++index)
     blocks.push_back(ofChunk(output, {e, index}));
   Expr chunkOutput = combineTree(ReduceKind::Sum, blocks);

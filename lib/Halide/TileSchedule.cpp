@@ -103,16 +103,13 @@ void Tile::schedule() {
     for (auto [update, domain] : llvm::enumerate(domains))
       stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes);
   };
-  auto overRows = [&](Func stage, llvm::ArrayRef<RDom> domains) {
-    computeInChunk(stage);
-    stage.vectorize(q, lanes);
-    for (auto [update, domain] : llvm::enumerate(domains))
-      stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q);
-  };
   if (softmax) {
     if (storeScore)
       overKeys(score, scoreKeys);
-    overRows(maximum, maximumKeys);
+    computeInChunk(maximum);
+    maximum.vectorize(q, lanes);
+    for (auto [update, domain] : llvm::enumerate(maximumKeys))
+      maximum.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q);
     overKeys(exponential, exponentialKeys);
     computeInChunk(sum);
     sum.vectorize(q, lanes);
@@ -124,6 +121,7 @@ void Tile::schedule() {
     overKeys(weights, weightKeys);
   if (weightPairs.defined())
     schedulePairs();
+  // A register tile of the output begins anew with each block of keys, and is added to what lies in memory.
   Var columns("columns$"), column("column$");
   computeInChunk(output);
   output.align_bounds(e, valueUnroll).vectorize(q, lanes);

@@ -82,14 +82,14 @@ def test_equal_weights_do_not_add_up_roundings(queries):
     # The first key's weight is 1; each of the others, added to it by itself, would be lost.
     bias = np.full((1, 256), np.log(0.9 * 2.0**-24), "f")
     bias[0, 0] = 0
-    v = np.where(bias < 0, -1, 1).astype("f").reshape(1, 256, 1)
+    v = np.stack([np.ones_like(bias), np.where(bias < 0, -1, 1)], -1).astype("f")  # columns where sum and weighted sum are off alike, and not
     kernel = attn.compile(
         "attention f(q: f32[B, M], bias: f32[B, N], v: f32[B, N, E]) {\n  weight[b, m, n] = softmax[n](q[b, m] + bias[b, n])\n"
         "  out[b, m, e] = sum[n](weight[b, m, n] * v[b, n, e])\n  return out\n}\n"
     )
     weights = np.exp(bias.astype("d"))
-    exact = (weights[..., None] * v).sum() / weights.sum()
-    np.testing.assert_allclose(kernel(np.zeros((1, queries), "f"), bias, v), exact, rtol=5e-6)
+    exact = (weights[..., None] * v).sum(1) / weights.sum()
+    np.testing.assert_allclose(kernel(np.zeros((1, queries), "f"), bias, v)[0], np.broadcast_to(exact, (queries, 2)), rtol=5e-6)
 
 
 @pytest.mark.parametrize("dtype, unit", [("f16", 2.0**-11), ("bf16", 2.0**-8)])
