@@ -98,7 +98,7 @@ struct SumWork {
 static double tileClocks(double vectors, double unroll, const Machine &machine) {
   double accumulators = vectors * unroll;
   double clocks = std::max(
-      {1 / machine.multiplyAdds, (vectors + unroll) / (loads * accumulators), multiplyAddLatency / accumulators});
+      {1.0 / machine.multiplyAdds, (vectors + unroll) / (loads * accumulators), multiplyAddLatency / accumulators});
   bool fits = accumulators + vectors + 1 <= machine.vectorRegisters;
   return fits ? clocks : clocks + 2 / loads; // an accumulator is stored and loaded
 }
@@ -123,7 +123,7 @@ double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine 
 double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lanes, const Machine &machine,
                          const SizeValues &sizes) {
   SumWork work(sum, sizes);
-  double clock = std::max(1.0, 1 / machine.multiplyAdds);
+  double clock = std::max(1.0, 1.0 / machine.multiplyAdds);
   double score = std::ceil(work.multiplyAdds / lanes) * clock + 15.0 / 4 / machine.multiplyAdds;
   double softmax = work.instructions / lanes / machine.multiplyAdds;
   double output = std::ceil(work.columns / lanes) * (clock + 2.0 / split.keyTile);

@@ -29,7 +29,7 @@ struct Machine {
 
   // What predictions are made from. Nothing is measured: plans for a target are the same wherever they are made.
   double gigahertz = 3;      ///< Clock.
-  double multiplyAdds = 2;   ///< Vectors of float32 multiply-adds that a core begins in a clock.
+  unsigned multiplyAdds = 2; ///< Vectors of float32 multiply-adds that a core begins in a clock.
   double readGigabytes = 20; ///< 10^9 bytes that a core reads from memory in a second.
 
   unsigned cores = 0;
