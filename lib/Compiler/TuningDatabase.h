@@ -5,7 +5,8 @@
 //   - machine:  x86-64-linux-avx-avx2-…
 //     kernel:   scaled_dot
 //     spec:     9c1185a5c5e9fc54
-//     settings: { tile.chunk: 512 }
+//     settings:
+//       tile.chunk: 512
 //     measured:
 //       - { shape: B=1 D=64 E=64 H=8 M=2048 N=2048, chosen: 0.0436, tuned: 0.0421 }
 //

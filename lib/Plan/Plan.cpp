@@ -187,7 +187,9 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       addRange(plan.ranges, sum.getName(), sum.getWhere());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
       plan.sums.push_back(chooseForSum(sum, plan, machine));
-    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op))
+    // What softmaxes alone read is computed with them.
+    bool isFused = !op->use_empty() && llvm::all_of(op->getUsers(), llvm::IsaPred<SoftmaxOp>);
+    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && !isFused)
       if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan))
         plan.matrices.push_back(*matrix);
   });

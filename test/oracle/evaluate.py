@@ -218,4 +218,8 @@ class _Evaluation:
             total = self.noisy(total + np.exp(sink - highest))
         if expr.text == "logsumexp":
             return np.log(total) + highest
-        return np.where(np.isneginf(body), 0, powers / np.where(total == 0, 1, total))  # also in rows of NaN
+        weights = np.where(np.isneginf(body), 0, powers / np.where(total == 0, 1, total))  # also in rows of NaN
+        if self.noise and any(each.dtype == "bf16" for each in self.spec.parameters):
+            # Rounded to bf16 for a bf16 sum, where the processor multiplies pairs of such numbers. Values may cancel in it.
+            weights = weights * (1 + 2.0**-9 * self.generator.uniform(-1, 1, weights.shape))
+        return weights
