@@ -97,6 +97,7 @@ class _Evaluation:
     def __init__(self, spec, sizes, tensors, statement: Statement, noise: float, generator):
         self.sizes, self.tensors, self.statement = sizes, tensors, statement
         self.noise, self.generator = noise, generator
+        self.halves = any(each.dtype == "bf16" for each in spec.parameters)
         self.functions: dict[str, Function] = {each.name: each for each in spec.functions}
         own = sum(len(node.indices) for node in statement.expr.walk() if node.operator == "reduce" and node.text != "softmax")
         self.axes = len(statement.indices) + own
@@ -219,7 +220,7 @@ class _Evaluation:
         if expr.text == "logsumexp":
             return np.log(total) + highest
         weights = np.where(np.isneginf(body), 0, powers / np.where(total == 0, 1, total))  # also in rows of NaN
-        if self.noise and any(each.dtype == "bf16" for each in self.spec.parameters):
+        if self.noise and self.halves:
             # Rounded to bf16 for a bf16 sum, where the processor multiplies pairs of such numbers. Values may cancel in it.
             weights = weights * (1 + 2.0**-9 * self.generator.uniform(-1, 1, weights.shape))
         return weights
