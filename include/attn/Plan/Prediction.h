@@ -2,7 +2,7 @@
 //
 // The clocks of a core are counted from what its vector units begin in a clock, loads included, and the bytes that come
 // from memory. The model is there to compare plans: it knows no latency of the caches, and every key counts, whatever
-// the mask says. docs/plans.md has its terms, and how far it is from what was measured.
+// the mask says. docs/plans.md has its terms.
 //
 //===----------------------------------------------------------------------===//
 
