@@ -44,8 +44,9 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
   add(options.checkBounds ? "checked" : "");
   add(options.countChunks ? "counted" : "");
   if (!options.plan) {
+    std::string path = TuningDatabase::path();
     add("database");
-    add(TuningDatabase::path().empty() ? "" : contentOf(TuningDatabase::path()));
+    add(path.empty() ? "" : contentOf(path));
     return key;
   }
   for (const auto &[name, value] : *options.plan)

@@ -1,7 +1,6 @@
 //===- Program.cpp - A source on its way through the stages ---------------===//
 
 #include "Program.h"
-#include "TuningDatabase.h"
 
 #include "attn/Language/Language.h"
 #include "attn/Transforms/Passes.h"
@@ -84,9 +83,12 @@ llvm::Error Program::simplify() {
 llvm::Expected<Plan> Program::plan(KernelOp kernel, const Machine &machine) {
   PlanOptions choice{options.countChunks && !kernel.checksBounds(), options.plan.value_or(PlanSettings())};
   if (std::string path = TuningDatabase::path(); !options.plan && !path.empty()) {
-    llvm::Expected<TuningDatabase> database = TuningDatabase::read(path);
-    if (!database)
-      return database.takeError();
+    if (!database) {
+      llvm::Expected<TuningDatabase> read = TuningDatabase::read(path);
+      if (!read)
+        return read.takeError();
+      database = std::move(*read);
+    }
     choice.settings = database->find(machine.target, specHash(kernel));
   }
   return Plan::choose(kernel, machine, choice);

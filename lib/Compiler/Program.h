@@ -9,6 +9,7 @@
 #define ATTN_LIB_COMPILER_PROGRAM_H
 
 #include "Interface.h"
+#include "TuningDatabase.h"
 #include "attn/Compiler/Compiler.h"
 #include "attn/Halide/Lowering.h"
 
@@ -54,6 +55,7 @@ private:
   mlir::SourceMgrDiagnosticHandler handler;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   bool simplified = false;
+  std::optional<TuningDatabase> database; ///< Read when a plan first asks for it.
 };
 
 } // namespace attn

@@ -248,13 +248,6 @@ private:
   std::vector<Case> cases;
 };
 
-std::string shapeText(const TuneShape &shape) {
-  std::string text;
-  for (const auto &[name, value] : shape)
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
-  return text;
-}
-
 /// The entry for the kernel as `options` say: its sizes are those of the options, not of the shapes.
 TuningEntry entryFor(std::string_view source, const CompileOptions &options, const TuneOptions &tuning,
                      const TuneResult &result) {
@@ -266,11 +259,18 @@ TuningEntry entryFor(std::string_view source, const CompileOptions &options, con
   TuningEntry entry{
       check(machineForTarget("host")).target, kernel.getSymName().str(), specHash(kernel), result.settings, {}};
   for (auto [index, shape] : llvm::enumerate(tuning.shapes))
-    entry.measured.push_back({shapeText(shape), result.chosen[index], result.tuned[index]});
+    entry.measured.push_back({assignmentText(shape), result.chosen[index], result.tuned[index]});
   return entry;
 }
 
 } // namespace
+
+std::string attn::assignmentText(const std::map<std::string, int64_t> &values) {
+  std::string text;
+  for (const auto &[name, value] : values)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  return text;
+}
 
 TuneResult attn::tune(std::string_view source, const CompileOptions &options, const TuneOptions &tuning,
                       const std::string &database) {

@@ -67,11 +67,9 @@ void Split::bindScore(Environment &environment) {
 }
 
 RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner) const {
-  Halide::Region ranges;
-  for (const Expr &count : inner)
-    ranges.push_back({0, count});
-  ranges.push_back({0, plan.chunk / size});
-  RDom domain(ranges);
+  llvm::SmallVector<Expr> counts(inner);
+  counts.push_back(plan.chunk / size);
+  RDom domain = loopOver(counts);
   // Tiles of all sizes cover the same keys: what one stage reads, another has written.
   int largest = std::max({lanes, plan.keyTile, plan.scoreKeys, size});
   Expr origin = keyBinding(0).expr, first = domain[inner.size()] * size;
@@ -160,7 +158,7 @@ void Split::defineState() {
       continue;
     RDom keys = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(plan.keyTile), count});
     addColumns(whole + (keys[3] * vectors + keys[1]) * lanes + keys[0], keys[4], keys[2]);
-    columnTiles.push_back({vectors, keys});
+    columnTiles.push_back(keys);
     whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});

@@ -48,11 +48,6 @@ private:
     Halide::RDom keys;    ///< Of the first update of `func`: what there is without `rest`.
     Halide::RDom rest;    ///< Of the second: what is left of the reduction.
   };
-  /// Register tiles of so many vectors of the output's columns, and their keys.
-  struct ColumnTiles {
-    int vectors;
-    Halide::RDom keys;
-  };
   /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key.
   struct Subscript {
     mlir::Value value;
@@ -119,7 +114,7 @@ private:
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, output, state, total, merged;
   Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, restKeys, chunks, allSpans;
-  std::vector<ColumnTiles> columnTiles;
+  std::vector<Halide::RDom> columnTiles; ///< Register tiles of the output: lanes, vectors, keys, tiles, tiles of keys.
   std::vector<Subscript> subscripts;
 };
 

@@ -145,12 +145,12 @@ void Split::schedule() {
   computeInChunk(output, inChunk);
   output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
   // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
-  for (auto [update, columns] : llvm::enumerate(columnTiles))
+  for (auto [update, keys] : llvm::enumerate(columnTiles))
     output.update(update)
-        .reorder(order(variables(columns.keys, 4), rows, {columns.keys[4]}))
+        .reorder(order(variables(keys, 4), rows, {keys[4]}))
         .allow_race_conditions()
-        .vectorize(columns.keys[0])
-        .unroll(columns.keys[1]);
+        .vectorize(keys[0])
+        .unroll(keys[1]);
   output.update(columnTiles.size())
       .reorder(order(variables(restKeys, 2), rows, {restKeys[2]}))
       .allow_race_conditions()

@@ -37,7 +37,7 @@ Func Tile::chunkCounts() {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   int queries = plan.queries, size = plan.chunk;
   unsigned rank = vars.size();
-  Halide::Region ranges;
+  llvm::SmallVector<Expr> counted;
   std::vector<Expr> element;
   for (unsigned position = rank; position-- > 0;) {
     Expr count = extent(kernel, shape[position]);
@@ -45,9 +45,9 @@ Func Tile::chunkCounts() {
       count = (count + queries - 1) / queries;
     else if (position == rank - 1)
       count = Halide::min(count, 1);
-    ranges.push_back({0, count});
+    counted.push_back(count);
   }
-  RDom tiles(ranges);
+  RDom tiles = loopOver(counted);
   Expr chunksOfTile = (keyCount + size - 1) / size;
   for (unsigned dimension = 0; dimension < rank; ++dimension) {
     bool isQuery = rank - 1 - dimension == op.getQuery();

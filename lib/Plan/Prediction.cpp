@@ -61,6 +61,11 @@ static double elements(mlir::Value tensor, const SizeValues &sizes) {
   return count;
 }
 
+static double bytes(mlir::Value tensor, const SizeValues &sizes) {
+  unsigned bits = llvm::cast<AttnTensorType>(tensor.getType()).getElementType().getIntOrFloatBitWidth();
+  return elements(tensor, sizes) * std::max(bits / 8, 1u);
+}
+
 //===----------------------------------------------------------------------===//
 // Weighted sums
 //===----------------------------------------------------------------------===//
@@ -156,12 +161,10 @@ static double bytesRead(llvm::ArrayRef<mlir::Operation *> statements, const Size
       if (!read.getTensor().getDefiningOp<SoftmaxOp>())
         tensors.insert(read.getTensor());
     });
-  double bytes = 0;
-  for (mlir::Value tensor : tensors) {
-    unsigned bits = llvm::cast<AttnTensorType>(tensor.getType()).getElementType().getIntOrFloatBitWidth();
-    bytes += elements(tensor, sizes) * std::max(bits / 8, 1u);
-  }
-  return bytes;
+  double total = 0;
+  for (mlir::Value tensor : tensors)
+    total += bytes(tensor, sizes);
+  return total;
 }
 
 static PlanVariant variantFor(const std::vector<PlanVariant> &variants, const SizeValues &sizes) {
@@ -178,7 +181,6 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
     if (!llvm::isa<TensorOp, WeightedSumOp>(op) && !isReturned)
       continue;
     auto softmax = llvm::dyn_cast<SoftmaxOp>(op);
-    mlir::Value result = op.getResult(0);
     llvm::SetVector<mlir::Operation *> fused;
     fused.insert(&op);
     if (softmax || llvm::isa<WeightedSumOp>(op))
@@ -192,8 +194,7 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
       step.flops += cost.flops.evaluate(sizes);
       calls += cost.calls.evaluate(sizes);
     }
-    unsigned bits = llvm::cast<AttnTensorType>(result.getType()).getElementType().getIntOrFloatBitWidth();
-    step.bytes = bytesRead(fused.getArrayRef(), sizes) + elements(result, sizes) * std::max(bits / 8, 1u);
+    step.bytes = bytesRead(fused.getArrayRef(), sizes) + bytes(op.getResult(0), sizes);
     // By rows and of other statements, half of the multiply-adds that could begin.
     double share = plan.matrix(&op) ? 0.85 : 0.5;
     double clocks = (step.flops / 2 / share + calls * callInstructions) / plan.lanes / machine.multiplyAdds;

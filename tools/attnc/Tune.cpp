@@ -17,13 +17,6 @@ static std::string duration(double seconds) {
   return seconds < 1e-3 ? fmt::format("{:.3g} µs", seconds * 1e6) : fmt::format("{:.3g} ms", seconds * 1e3);
 }
 
-static std::string numbers(const std::map<std::string, int64_t> &values) {
-  std::string text;
-  for (const auto &[name, value] : values)
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
-  return text;
-}
-
 void attn::tuneAndReport(std::string_view source, const CompileOptions &options, TuneOptions tuning,
                          const std::string &database) {
   bool isTerminal = isatty(STDERR_FILENO);
@@ -33,10 +26,10 @@ void attn::tuneAndReport(std::string_view source, const CompileOptions &options,
   if (isTerminal)
     fmt::print(stderr, "\r{:80}\r", "");
   for (size_t index = 0; index < tuning.shapes.size(); ++index)
-    fmt::print("{}: chosen {}, tuned {}: {:.2f} times as fast\n", numbers(tuning.shapes[index]),
+    fmt::print("{}: chosen {}, tuned {}: {:.2f} times as fast\n", assignmentText(tuning.shapes[index]),
                duration(result.chosen[index]), duration(result.tuned[index]),
                result.chosen[index] / result.tuned[index]);
-  fmt::print("settings: {}\n", result.settings.empty() ? "as chosen" : numbers(result.settings));
+  fmt::print("settings: {}\n", result.settings.empty() ? "as chosen" : assignmentText(result.settings));
   if (database.empty())
     fmt::print("not stored: name a file with --database or ATTN_TUNING_DB\n");
   else

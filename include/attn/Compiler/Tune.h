@@ -18,6 +18,9 @@ namespace attn {
 /// Values of all sizes of a kernel by name, and of those scalar parameters that have no default.
 using TuneShape = std::map<std::string, int64_t>;
 
+/// "B=1 M=64": a shape, or settings.
+ATTN_EXPORT std::string assignmentText(const std::map<std::string, int64_t> &values);
+
 struct TuneOptions {
   /// At least one. The best plan is the one with the least geometric mean of their times.
   std::vector<TuneShape> shapes = {};
