@@ -48,7 +48,9 @@ def main() -> None:
     ]
     meters = {threads: Meter(threads) for threads in options.threads}
     rows, lengths = [], []
-    for group, threads, workload in tqdm(chosen, file=sys.stderr, disable=not sys.stderr.isatty()):
+    total = len(chosen)
+    taken = (chosen.pop(0) for _ in range(total))  # so that the inputs of what has been measured are freed
+    for group, threads, workload in tqdm(taken, total=total, file=sys.stderr, disable=not sys.stderr.isatty()):
         row = measure(workload, threads, options.rounds, meters[threads])
         (lengths if group == "lengths" else rows).append(row)
         tqdm.write(line(row), file=sys.stdout)

@@ -1,107 +1,69 @@
-"""Attention of batches and heads with a mask, a change of scores, or both: most of the workloads.
+"""Attention of batches and heads in one of its variants: most of the workloads.
 
-One description gives the spec, the textbook's formula in PyTorch, SDPA's call and FlexAttention's.
+One description gives the spec, the textbook's formula in PyTorch, and the calls of the peers.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Any, Callable
+from functools import partial
 
 import torch
-import torch.nn.functional as F
 
+from .formula import WHOLE_SCORES, checked_part, exact, formula, grid
+from .ggml import ggml
 from .iree import iree
-from .workload import Call, Workload
+from .onednn import onednn
+from .pytorch import flex, sdpa
+from .variants import Variant
+from .workload import Workload
 
-Tensors = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What distinguishes an attention from the plain one. Functions get (tensors, b, h, m, n), index tensors or numbers."""
-
-    parameters: str = ""  #: of the spec, after q, k and v
-    score: str = "sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D)"
-    where: str = ""  #: the spec's mask
-    tensors: Callable[[dict], Tensors] = lambda sizes: {}  #: what `parameters` declares
-    change: Callable[..., Any] | None = None  #: of a score; takes the score first
-    mask: Callable[..., Any] | None = None
-    causal: bool = False  #: SDPA has a word for it
-    dense: bool = False  #: `change` adds a tensor that SDPA can take
+ELEMENTS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def spec(variant: Variant) -> str:
     where = f" where {variant.where}" if variant.where else ""
+    kept = f"\n  kept[b, h, m, n] = dropout(weight[b, h, m, n], {variant.dropout}, 1)" if variant.dropout else ""
     return f"""attention heads(q: f32[B, H, M, D], k: f32[B, G, N, D], v: f32[B, G, N, E]{variant.parameters}) {{
   score[b, h, m, n] = {variant.score}
-  weight[b, h, m, n] = softmax[n](score[b, h, m, n]{where})
-  out[b, h, m, e] = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
-  return out
+  weight[b, h, m, n] = softmax[n](score[b, h, m, n]{where}){kept}
+  out[b, h, m, e] = sum[n]({"kept" if kept else "weight"}[b, h, m, n] * v[b, h // (H // G), n, e])
+  return out{", weight" if variant.returns_weights else ""}
 }}
 """
 
 
-def grid(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    return tuple(torch.arange(size).view([-1 if axis == i else 1 for axis in range(4)]) for i, size in enumerate(sizes))
-
-
-def formula(variant: Variant) -> Callable[..., torch.Tensor]:
-    def attend(q, k, v, **tensors):
-        if k.shape[1] != q.shape[1]:
-            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        indices = grid(q, k)
-        if variant.change:
-            scores = variant.change(scores, tensors, *indices)
-        if variant.mask:
-            scores = scores.masked_fill(~variant.mask(tensors, *indices), -math.inf)
-        return torch.softmax(scores, -1) @ v
-
-    return attend
-
-
-def kept(variant: Variant, q, k, tensors) -> float:
+def share_kept(variant: Variant, sizes: dict) -> float:
     """The share of query-key pairs that the mask leaves."""
     if not variant.mask:
         return 1.0
-    mask = variant.mask(tensors, *grid(q, k))
-    return mask.expand(torch.broadcast_shapes(mask.shape, (1, 1, q.shape[2], k.shape[2]))).double().mean().item()
+    mask = variant.mask(variant.tensors(sizes), *grid(*(torch.arange(sizes[name]) for name in "BHMN")))
+    return torch.count_nonzero(mask).item() / mask.numel()
 
 
-def sdpa(variant: Variant, q, k, v, tensors) -> Call:
-    grouped = q.shape[1] != k.shape[1]
-    if variant.causal and q.shape[2] == k.shape[2]:
-        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
-    mask = variant.mask(tensors, *grid(q, k)) if variant.mask else None
-    if variant.dense:
-        bias = variant.change(torch.zeros(()), tensors, *grid(q, k)).to(q.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
-    return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+def peers(variant: Variant, sizes: dict, dtype: str, few: bool) -> dict:
+    """Who can compute it."""
+    able = {}
+    can_add = variant.dense or not variant.change
+    if not (variant.dropout or variant.returns_weights):
+        able["flex"] = partial(flex, variant)
+        if can_add:
+            able["onednn"] = partial(onednn, variant)
+    if can_add and not variant.returns_weights:
+        able["sdpa"] = partial(sdpa, variant)
+    if variant.plain:
+        able["ggml"] = ggml
+        if dtype == "f32" and not few and sizes["G"] == sizes["H"]:
+            able["iree"] = iree
+    return able
 
 
-def flex(variant: Variant, q, k, v, tensors) -> Call:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    torch._dynamo.reset()
-    compiled = torch.compile(flex_attention)
-    change = (lambda s, b, h, m, n: variant.change(s, tensors, b, h, m, n)) if variant.change else None
-    blocks = None
-    if variant.mask:
-        blocks = create_block_mask(
-            lambda b, h, m, n: variant.mask(tensors, b, h, m, n),
-            q.shape[0], q.shape[1], q.shape[2], k.shape[2], device="cpu",
-        )  # fmt: skip
-
-    def call():
-        with torch.no_grad():
-            return compiled(
-                q, k, v, score_mod=change, block_mask=blocks, enable_gqa=q.shape[1] != k.shape[1]
-            )
-
-    return call
+def draw(variant: Variant, sizes: dict, dtype: str) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"q": "BHMD", "k": "BGND", "v": "BGNE"}
+    drawn = {
+        name: torch.randn([sizes[size] for size in shape], generator=generator, dtype=ELEMENTS[dtype]) for name, shape in shapes.items()
+    }
+    return drawn | variant.tensors(sizes)
 
 
 def attention(
@@ -117,32 +79,22 @@ def attention(
     value_width: int | None = None,
     dtype: str = "f32",
 ) -> Workload:
-    groups, keys, value_width = groups or heads, keys or queries, value_width or width
-    generator = torch.Generator().manual_seed(0)
-    element = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator).to(element)
-
-    q, k, v = draw(batch, heads, queries, width), draw(batch, groups, keys, width), draw(batch, groups, keys, value_width)
-    sizes = dict(B=batch, H=heads, G=groups, M=queries, N=keys, D=width, E=value_width)
-    tensors = variant.tensors(sizes)
-    pairs = batch * heads * queries * keys * kept(variant, q, k, tensors)
+    sizes = dict(B=batch, H=heads, G=groups or heads, M=queries, N=keys or queries, D=width, E=value_width or width)
     few = queries <= 16  # decoding: bound by reading the keys and values
-    scores_fit = batch * heads * queries * keys <= 1 << 26
-    peers = {"flex": lambda: flex(variant, q, k, v, tensors)}
-    if dtype == "f32" and not few and groups == heads and not (variant.change or variant.mask):
-        peers["iree"] = lambda: iree(q, k, v)
-    if variant.dense or not variant.change:
-        peers["sdpa"] = lambda: sdpa(variant, q, k, v, tensors)
+    share = share_kept(variant, sizes)
+    scores = batch * heads * queries * sizes["N"]
+    terms = sizes["D"] + sizes["E"]
+    part = checked_part(sizes)
     return Workload(
         name=name,
         spec=spec(variant),
-        inputs={"q": q, "k": k, "v": v, **tensors},
-        formula=formula(variant),
-        peers=peers,
-        flops=0 if few else 2 * pairs * (width + value_width),
-        read_bytes=(k.nbytes + v.nbytes) * kept(variant, q, k, tensors) if few else 0,
+        draw=partial(draw, variant, sizes, dtype),
+        formula=partial(formula, variant),
+        peers=peers(variant, sizes, dtype, few),
+        flops=0 if few else 2 * scores * share * terms,
+        read_bytes=batch * sizes["G"] * sizes["N"] * terms * ELEMENTS[dtype].itemsize * share if few else 0,
         dtype=dtype,
-        races_formula=scores_fit,
+        races_formula=scores <= WHOLE_SCORES,
+        checked=lambda result: result[part[0]][:, :, part[1]],
+        exact=partial(exact, variant, part),
     )

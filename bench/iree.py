@@ -10,18 +10,18 @@ from .workload import Call
 
 # Batches and heads are one dimension there.
 MODULE = """
-func.func @attention(%q: tensor<{B}x{M}x{D}x{T}>, %k: tensor<{B}x{N}x{D}x{T}>, %v: tensor<{B}x{N}x{E}x{T}>) -> tensor<{B}x{M}x{E}x{T}> {{
-  %scale = arith.constant {scale} : {T}
-  %empty = tensor.empty() : tensor<{B}x{M}x{E}x{T}>
+func.func @attention(%q: tensor<{B}x{M}x{D}xf32>, %k: tensor<{B}x{N}x{D}xf32>, %v: tensor<{B}x{N}x{E}xf32>) -> tensor<{B}x{M}x{E}xf32> {{
+  %scale = arith.constant {scale} : f32
+  %empty = tensor.empty() : tensor<{B}x{M}x{E}xf32>
   %out = iree_linalg_ext.attention <{{indexing_maps = [
       affine_map<(b, m, n, d, e) -> (b, m, d)>, affine_map<(b, m, n, d, e) -> (b, n, d)>,
       affine_map<(b, m, n, d, e) -> (b, n, e)>, affine_map<(b, m, n, d, e) -> ()>, affine_map<(b, m, n, d, e) -> (b, m, e)>]}}>
-      ins(%q, %k, %v, %scale : tensor<{B}x{M}x{D}x{T}>, tensor<{B}x{N}x{D}x{T}>, tensor<{B}x{N}x{E}x{T}>, {T})
-      outs(%empty : tensor<{B}x{M}x{E}x{T}>) {{
+      ins(%q, %k, %v, %scale : tensor<{B}x{M}x{D}xf32>, tensor<{B}x{N}x{D}xf32>, tensor<{B}x{N}x{E}xf32>, f32)
+      outs(%empty : tensor<{B}x{M}x{E}xf32>) {{
     ^bb0(%score: f32):
       iree_linalg_ext.yield %score : f32
-  }} -> tensor<{B}x{M}x{E}x{T}>
-  return %out : tensor<{B}x{M}x{E}x{T}>
+  }} -> tensor<{B}x{M}x{E}xf32>
+  return %out : tensor<{B}x{M}x{E}xf32>
 }}
 """
 
@@ -33,7 +33,7 @@ def iree(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:
 
     batch, heads, queries, width = q.shape
     text = MODULE.format(
-        B=batch * heads, M=queries, N=k.shape[2], D=width, E=v.shape[3], T="f32", scale=f"{1 / math.sqrt(width):e}"
+        B=batch * heads, M=queries, N=k.shape[2], D=width, E=v.shape[3], scale=f"{1 / math.sqrt(width):e}"
     )  # fmt: skip
     module = iree.compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=["--iree-llvmcpu-target-cpu=host"])
     iree.runtime.flags.parse_flags(f"--task_topology_group_count={torch.get_num_threads()}")

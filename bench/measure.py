@@ -1,4 +1,4 @@
-"""One workload: everybody's times in turns, our worst error, the machine's limits."""
+"""One workload: everybody's times in turns, our worst error and memory, the machine's limits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import torch
 import attn
 
 from .limits import Limits, Meter
-from .workload import Call, Workload, in_double
+from .memory import most_memory
+from .workload import Call, Workload, as_tuple
 
 SHORTEST = 2e-3  #: seconds that one timing takes at least: short calls are repeated
-CHECKED_QUERIES = 64
+SLOW, SLOW_ROUNDS = 10, 3  #: whoever takes so many times our time runs in so few rounds: IREE would take most of the hour
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Row:
     threads: int
     seconds: dict[str, list[float]]  #: of each round, by who ran; "attn" is ours
     error: float  #: relative to the largest number of the float64 result
+    memory: int  #: bytes that our kernel holds at most, beyond inputs and outputs
     limits: dict[str, float]
     flops: float
     read_bytes: float
@@ -67,42 +69,44 @@ def timed(call: Call, count: int) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def ours(workload: Workload) -> Call:
-    kernel = attn.compile(workload.spec, dtype=None if workload.dtype == "f32" else workload.dtype)
-    arguments = list(workload.inputs.values())
-    return lambda: kernel(*arguments)
+def is_slow(seconds: dict[str, list[float]], who: str) -> bool:
+    known = len(seconds[who]) >= SLOW_ROUNDS
+    return known and statistics.median(seconds[who]) > SLOW * statistics.median(seconds["attn"])
+
+
+def compiled(workload: Workload) -> attn.Kernel:
+    return attn.compile(workload.spec, dtype=None if workload.dtype == "f32" else workload.dtype)
 
 
 def formula_peers(workload: Workload) -> dict:
-    def eager():
-        return lambda: workload.formula(**workload.inputs)
+    def eager(**inputs):
+        return lambda: workload.formula(**inputs)
 
-    def compiled():
+    def compile(**inputs):
         torch._dynamo.reset()
         function = torch.compile(workload.formula)
-        return lambda: function(**workload.inputs)
+        return lambda: function(**inputs)
 
-    return {"eager": eager, "torch.compile": compiled} if workload.races_formula else {}
+    return {"eager": eager, "torch.compile": compile} if workload.races_formula else {}
 
 
-def worst_error(workload: Workload, result: torch.Tensor) -> float:
-    if not workload.races_formula:
-        return float("nan")
-    expected = workload.formula(**in_double(workload.inputs))
-    return ((result.double() - expected).abs().max() / expected.abs().max()).item()
+def memory(kernel: attn.Kernel, workload: Workload, results: tuple[torch.Tensor, ...], threads: int) -> int:
+    inputs = [torch.as_tensor(value) for value in workload.inputs.values()]
+    return most_memory(kernel, [*inputs, *map(torch.empty_like, results)], threads)
 
 
 def measure(workload: Workload, threads: int, rounds: int, meter: Meter) -> Row:
     attn.set_num_threads(threads)
     torch.set_num_threads(threads)
-    call = ours(workload)
-    error = worst_error(workload, call())
-    runners, failures = {"attn": call}, {}
+    kernel, arguments = compiled(workload), list(workload.inputs.values())
+    results = kernel(*arguments)
+    error = workload.error(results)
+    runners, failures = {"attn": lambda: kernel(*arguments)}, {}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         for who, prepare in {**workload.peers, **formula_peers(workload)}.items():
             try:
-                runners[who] = prepare()
+                runners[who] = prepare(**workload.inputs)
                 runners[who]()
             except Exception as reason:  # a peer that cannot is named in the table, with what it said
                 runners.pop(who, None)
@@ -111,8 +115,18 @@ def measure(workload: Workload, threads: int, rounds: int, meter: Meter) -> Row:
         seconds: dict[str, list[float]] = {who: [] for who in runners}
         for _ in range(rounds):
             for who, runner in runners.items():
-                seconds[who].append(timed(runner, counts[who]))
+                if not is_slow(seconds, who):
+                    seconds[who].append(timed(runner, counts[who]))
     limits: Limits = meter.measure()
     return Row(
-        workload.name, workload.dtype, threads, seconds, error, asdict(limits), workload.flops, workload.read_bytes, failures
+        workload.name,
+        workload.dtype,
+        threads,
+        seconds,
+        error,
+        memory(kernel, workload, as_tuple(results), threads),
+        asdict(limits),
+        workload.flops,
+        workload.read_bytes,
+        failures,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import statistics
 from pathlib import Path
 
 from .measure import Row
@@ -24,7 +25,7 @@ def limits(rows: list[Row]) -> str:
     lines = []
     for threads in sorted({row.threads for row in rows}):
         of = [row.limits for row in rows if row.threads == threads]
-        flops, bf16, bandwidth = (sorted(each[name] for each in of)[len(of) // 2] / 1e9 for name in ("flops", "bf16_flops", "bandwidth"))
+        flops, bf16, bandwidth = (statistics.median(each[name] for each in of) / 1e9 for name in ("flops", "bf16_flops", "bandwidth"))
         bf16_text = f"{bf16:.0f} GF/s of bf16 dot products, " if bf16 else ""
         lines.append(f"- {threads} thread{'s' * (threads > 1)}: {flops:.0f} GF/s of f32 multiply-adds, {bf16_text}{bandwidth:.1f} GB/s read")
     return "\n".join(lines)

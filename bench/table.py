@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .measure import Row
 
-HEADER = "| workload | dtype | threads | attn | spread | best peer | its time | attn is faster by | share of limit | worst error |"
+HEADER = "| workload | dtype | threads | attn | spread | best peer | its time | attn is faster by | share of limit | worst error | memory a thread |"
 
 
 def duration(seconds: float) -> str:
@@ -28,6 +28,7 @@ def line(row: Row) -> str:
         f"{row.median(peer) / row.median('attn'):.2f}" if peer else "",
         f"{share[0]:.2f} {share[1]}" if share else "",
         f"{row.error:.1e}",
+        f"{row.memory / row.threads / 1e6:.2f} MB",
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -104,12 +104,13 @@ static SizePolynomial bytesOf(AttnTensorType type, Type element) {
   return elements(type) * std::max(1u, element.getIntOrFloatBitWidth() / 8);
 }
 
-static void addFormula(Operation &op, Cost &cost) {
+Cost attn::costOf(Operation *op) {
   auto definition = dyn_cast<DefinitionOpInterface>(op);
   if (auto softmax = dyn_cast<SoftmaxOp>(op))
-    cost += softmaxOf(elements(cast<AttnTensorType>(softmax.getScore().getType())));
+    return softmaxOf(elements(cast<AttnTensorType>(softmax.getScore().getType())));
+  Cost cost;
   if (!definition)
-    return;
+    return cost;
   Times times = {1, 1, {}};
   for (BlockArgument index : definition.getBody().getArguments().drop_back(isa<TensorOp>(op) ? 0 : 1))
     times = times * indexSize(index);
@@ -120,12 +121,13 @@ static void addFormula(Operation &op, Cost &cost) {
   addBlock(definition.getBody().front(), times, cost);
   if (isa<WeightedSumOp>(op))
     cost.flops += times.pairs * 2;
+  return cost;
 }
 
 Cost attn::costOf(KernelOp kernel) {
   Cost cost;
   for (Operation &op : kernel.getBody().front()) {
-    addFormula(op, cost);
+    cost += costOf(&op);
     for (Value result : op.getResults()) {
       auto type = dyn_cast<AttnTensorType>(result.getType());
       bool inside = llvm::any_of(result.getUsers(), [](Operation *user) { return !isa<ReturnOp>(user); });

@@ -40,9 +40,11 @@ SizePolynomial::SizePolynomial(SizeAttr size) {
   std::string text;
   llvm::raw_string_ostream(text) << '(' << size.str() << ')';
   terms[{text}] = 1;
+  quotients[text] = size;
 }
 
 SizePolynomial &SizePolynomial::operator+=(const SizePolynomial &other) {
+  quotients.insert(other.quotients.begin(), other.quotients.end());
   for (const auto &[sizes, coefficient] : other.terms)
     if ((terms[sizes] += coefficient) == 0)
       terms.erase(sizes);
@@ -51,6 +53,8 @@ SizePolynomial &SizePolynomial::operator+=(const SizePolynomial &other) {
 
 SizePolynomial SizePolynomial::operator*(const SizePolynomial &other) const {
   SizePolynomial product;
+  product.quotients = quotients;
+  product.quotients.insert(other.quotients.begin(), other.quotients.end());
   for (const auto &[mine, a] : terms)
     for (const auto &[theirs, b] : other.terms) {
       std::vector<std::string> sizes(mine);
@@ -61,6 +65,19 @@ SizePolynomial SizePolynomial::operator*(const SizePolynomial &other) const {
       product += term;
     }
   return product;
+}
+
+double SizePolynomial::evaluate(const llvm::StringMap<int64_t> &values) const {
+  double total = 0;
+  for (const auto &[sizes, coefficient] : terms) {
+    double product = coefficient;
+    for (const std::string &size : sizes) {
+      auto quotient = quotients.find(size);
+      product *= quotient == quotients.end() ? values.lookup(size) : quotient->second.evaluate(values).value_or(0);
+    }
+    total += product;
+  }
+  return total;
 }
 
 std::string SizePolynomial::str() const {

@@ -12,8 +12,10 @@
 #include "Library.h"
 #include "Object.h"
 #include "Program.h"
+#include "TuningDatabase.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MemoryBuffer.h"
 
 #include <fmt/format.h>
 #include <future>
@@ -23,6 +25,12 @@
 using namespace attn;
 
 using Shared = std::shared_ptr<const Kernel::Implementation>;
+
+/// The bytes of a file; none where it cannot be read, which is reported where it is used.
+static std::string contentOf(const std::string &path) {
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/true);
+  return file ? (*file)->getBuffer().str() : "";
+}
 
 /// Text that two compilations have in common only if they give the same kernel. Each part is preceded by its length.
 static std::string cacheKey(std::string_view source, const CompileOptions &options) {
@@ -36,6 +44,14 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
   add(options.checkBounds ? "checked" : "");
   add(options.countChunks ? "counted" : "");
   add(options.copy ? "copied" : "");
+  if (!options.plan) {
+    std::string path = TuningDatabase::path();
+    add("database");
+    add(path.empty() ? "" : contentOf(path));
+    return key;
+  }
+  for (const auto &[name, value] : *options.plan)
+    add(fmt::format("{}={}", name, value));
   return key;
 }
 

@@ -80,9 +80,25 @@ llvm::Error Program::simplify() {
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 
+llvm::Expected<Plan> Program::plan(KernelOp kernel, const Machine &machine) {
+  PlanOptions choice{options.countChunks && !kernel.checksBounds(), options.plan.value_or(PlanSettings())};
+  if (std::string path = TuningDatabase::path(); !options.plan && !path.empty()) {
+    if (!database) {
+      llvm::Expected<TuningDatabase> read = TuningDatabase::read(path);
+      if (!read)
+        return read.takeError();
+      database = std::move(*read);
+    }
+    choice.settings = database->find(machine.target, specHash(kernel));
+  }
+  return Plan::choose(kernel, machine, choice);
+}
+
 llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
-  Plan plan = Plan::choose(kernel, machine, options.countChunks && !kernel.checksBounds());
-  llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, plan, machine);
+  llvm::Expected<Plan> plan = this->plan(kernel, machine);
+  if (!plan)
+    return plan.takeError();
+  llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, *plan, machine);
   if (lowered) {
     lowered->copies = options.copy;
     return lowered;

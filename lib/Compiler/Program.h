@@ -9,6 +9,7 @@
 #define ATTN_LIB_COMPILER_PROGRAM_H
 
 #include "Interface.h"
+#include "TuningDatabase.h"
 #include "attn/Compiler/Compiler.h"
 #include "attn/Halide/Lowering.h"
 
@@ -29,6 +30,7 @@ public:
   llvm::Expected<std::string> syntaxTree();
   llvm::Error parse();
   llvm::Error simplify();
+  llvm::Expected<Plan> plan(KernelOp kernel, const Machine &machine);
   llvm::Expected<LoweredKernel> lower(KernelOp kernel, const Machine &machine);
 
   mlir::ModuleOp getModule() { return *module; }
@@ -53,6 +55,7 @@ private:
   mlir::SourceMgrDiagnosticHandler handler;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   bool simplified = false;
+  std::optional<TuningDatabase> database; ///< Read when a plan first asks for it.
 };
 
 } // namespace attn

@@ -8,9 +8,12 @@
 #include "MachineCode.h"
 #include "Object.h"
 #include "Program.h"
+#include "attn/Plan/Prediction.h"
+#include "attn/Plan/Settings.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace attn;
 
@@ -27,10 +30,28 @@ static std::string moduleText(mlir::ModuleOp module) {
   return text + "\n";
 }
 
-static std::string planText(KernelOp kernel, const Machine &machine) {
+/// What each step takes, at the sizes of a typical call.
+static void printPrediction(llvm::raw_ostream &os, KernelOp kernel, const Plan &plan, const Machine &machine) {
+  SizeValues sizes = typicalSizes(kernel);
+  os << fmt::format("predicted for one core at {} GHz", machine.gigahertz);
+  llvm::ListSeparator comma(", ", ", where ");
+  for (mlir::StringAttr name : kernel.getSizeNames())
+    os << comma << name.getValue() << " = " << sizes.lookup(name);
+  os << '\n';
+  for (const StepPrediction &step : predict(kernel, plan, machine, sizes))
+    os << fmt::format("  {}: {:.3g} flops, {:.3g} bytes, {:.3g} ms\n", step.name, step.flops, step.bytes,
+                      step.seconds * 1e3);
+}
+
+static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, const Machine &machine) {
+  llvm::Expected<Plan> plan = program.plan(kernel, machine);
+  if (!plan)
+    return plan.takeError();
   std::string text;
   llvm::raw_string_ostream os(text);
-  Plan::choose(kernel, machine).print(os);
+  plan->print(os);
+  if (!plan->gpu)
+    printPrediction(os, kernel, *plan, machine);
   return text;
 }
 
@@ -66,7 +87,7 @@ static llvm::Expected<std::string> functionText(const HalideFunction &part, cons
 static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const std::string &function,
                                               const Machine &machine, llvm::StringRef stage) {
   if (stage == "plan")
-    return planText(kernel, machine);
+    return planText(program, kernel, machine);
   llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
   if (!lowered)
     return lowered.takeError();
@@ -139,6 +160,14 @@ std::string attn::emit(std::string_view source, const CompileOptions &options, c
   if (!text)
     throw CompileError(llvm::toString(text.takeError()));
   return std::move(*text);
+}
+
+std::string attn::describePlanSettings() {
+  std::string text;
+  for (const PlanSetting &setting : planSettings())
+    text += fmt::format("{:<16}{:<24}{}\n", setting.name.str(), fmt::format("{}", fmt::join(setting.values, " ")),
+                        setting.meaning.str());
+  return text;
 }
 
 std::string attn::describeMachine(const std::string &target) {

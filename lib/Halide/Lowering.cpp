@@ -50,17 +50,22 @@ public:
   }
 
 private:
-  /// What is computed in another way for few queries or rows has a variant for them.
   void addStore(mlir::OpResult tensor) {
     std::string name = tensorName(kernel, tensor);
     written[tensor] = steps.size();
-    if (std::optional<Plan::Limit> few = plan.limit(tensor.getOwner())) {
-      llvm::SmallVector<mlir::StringAttr> sizes = kernel.getSizeNames();
-      auto size = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == few->size; });
-      SizeLimit limit{static_cast<unsigned>(size - sizes.begin()), few->atMost};
-      addVariant(name + "_few", limit, [&](StepLowering &step) { step.store(tensor, true); });
+    llvm::SmallVector<mlir::StringAttr> sizes = kernel.getSizeNames();
+    for (const PlanVariant &variant : plan.variants(tensor.getOwner())) {
+      std::optional<SizeLimit> limit;
+      if (!variant.size.empty()) {
+        auto size = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == variant.size; });
+        limit = {static_cast<unsigned>(size - sizes.begin()), variant.atMost};
+      }
+      bool isNarrow = variant.kind == PlanKind::NarrowTiles;
+      addVariant(name + (!limit     ? ""
+                         : isNarrow ? "_narrow"
+                                    : "_few"),
+                 limit, [&](StepLowering &step) { step.store(tensor, variant.kind); });
     }
-    addVariant(name, std::nullopt, [&](StepLowering &step) { step.store(tensor, false); });
     endStep();
   }
 

@@ -70,6 +70,8 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
   machine.vectorRegisters = many ? 32 : 16;
   machine.bf16Pairs = target.has_feature(Target::AVX512_Zen4) || target.has_feature(Target::AVX512_Zen5) ||
                       target.has_feature(Target::AVX512_SapphireRapids);
+  // Zen 4 computes 512 bits in two halves.
+  machine.multiplyAdds = target.has_feature(Target::AVX512_Zen4) && !target.has_feature(Target::AVX512_Zen5) ? 1 : 2;
   if (text == "host") {
     machine.cores = std::thread::hardware_concurrency();
     const int levels[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};

@@ -56,6 +56,20 @@ bool hasFlag(ReduceOp op) {
   return op.isConditional() && dependence(yielded(op.getWhere())).empty() && op.getWhere().getOps<ReduceOp>().empty();
 }
 
+llvm::SmallVector<Expr> reversedSizes(StepLowering &kernel, ReduceOp op) {
+  llvm::SmallVector<Expr> sizes;
+  for (SizeAttr size : llvm::reverse(op.getSizes().getAsRange<SizeAttr>()))
+    sizes.push_back(extent(kernel, size));
+  return sizes;
+}
+
+Halide::RDom loopOver(llvm::ArrayRef<Expr> sizes) {
+  Halide::Region ranges;
+  for (const Expr &size : sizes)
+    ranges.push_back({0, size});
+  return Halide::RDom(ranges);
+}
+
 llvm::SmallVector<IndexBinding> loopBindings(const Halide::RDom &domain, unsigned count) {
   llvm::SmallVector<IndexBinding> result;
   while (count-- > 0)

@@ -19,6 +19,12 @@ bool isContiguous(ReduceOp op, mlir::Value lane);
 /// Whether the condition of `op` is one for all of its elements, so that it decides if loops run at all.
 bool hasFlag(ReduceOp op);
 
+/// The sizes of the indices of `op`, the last one first: as loops over them are nested.
+llvm::SmallVector<Halide::Expr> reversedSizes(StepLowering &kernel, ReduceOp op);
+
+/// A loop over indices of these sizes.
+Halide::RDom loopOver(llvm::ArrayRef<Halide::Expr> sizes);
+
 /// The indices of a reduction over the first `count` variables of `domain`; its last one runs fastest.
 llvm::SmallVector<IndexBinding> loopBindings(const Halide::RDom &domain, unsigned count);
 

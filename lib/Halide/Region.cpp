@@ -36,172 +36,29 @@ mlir::Region &definition(mlir::Value tensor) {
 }
 
 //===----------------------------------------------------------------------===//
-// Integers
+// Environments
 //===----------------------------------------------------------------------===//
 
-Scalar integer(Expr expr, IntegerRange range) {
-  Halide::Type type = Halide::Int(range.fits32() ? 32 : 64);
-  return {expr.type() == type ? expr : cast(type, expr), range};
+bool IndexBinding::has(const Halide::Var &var) const {
+  return llvm::any_of(vars, [&](const Halide::Var &own) { return own.same_as(var); });
 }
 
-/// A range from exact bounds; one that leaves 64 bits wraps, so nothing is known.
-static IntegerRange rangeOf(__int128 low, __int128 high) {
-  if (low < INT64_MIN || high > INT64_MAX)
-    return {};
-  return {static_cast<int64_t>(low), static_cast<int64_t>(high)};
+bool Environment::changesWith(mlir::Value value, const Halide::Var &var) const {
+  return llvm::any_of(dependence(value), [&](mlir::Value index) {
+    auto found = indices.find(index);
+    return found != indices.end() && found->second.has(var);
+  });
 }
 
-static IntegerRange productRange(IntegerRange a, IntegerRange b) {
-  __int128 corners[] = {(__int128)a.low * b.low, (__int128)a.low * b.high, (__int128)a.high * b.low,
-                        (__int128)a.high * b.high};
-  return rangeOf(*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4));
+const IndexBinding *Environment::bindingWith(const Halide::Var &var) const {
+  auto found = llvm::find_if(indices, [&](const auto &each) { return each.second.has(var); });
+  return found == indices.end() ? nullptr : &found->second;
 }
 
-/// `op(a, b)` computed in the width that operands and result need.
-template <typename Op> static Scalar combine(Scalar a, Scalar b, IntegerRange range, Op op) {
-  bool narrow = a.range.fits32() && b.range.fits32() && range.fits32();
-  Halide::Type type = Halide::Int(narrow ? 32 : 64);
-  return integer(op(cast(type, a.expr), cast(type, b.expr)), range);
-}
-
-static Scalar add(Scalar a, Scalar b) {
-  return combine(a, b, rangeOf((__int128)a.range.low + b.range.low, (__int128)a.range.high + b.range.high),
-                 [](Expr x, Expr y) { return x + y; });
-}
-
-static Scalar subtract(Scalar a, Scalar b) {
-  return combine(a, b, rangeOf((__int128)a.range.low - b.range.high, (__int128)a.range.high - b.range.low),
-                 [](Expr x, Expr y) { return x - y; });
-}
-
-static Scalar multiply(Scalar a, Scalar b) {
-  return combine(a, b, productRange(a.range, b.range), [](Expr x, Expr y) { return x * y; });
-}
-
-/// Halide divides with a remainder that is never negative and gives 0 for a divisor of 0: for divisors that are
-/// not negative that is floor division. Others are made so: x / y = (−x) / (−y).
-static Scalar floorDivide(Scalar a, Scalar b) {
-  int64_t largest = std::max(std::abs(std::max(a.range.low, -INT64_MAX)), std::abs(std::max(a.range.high, -INT64_MAX)));
-  IntegerRange range = {-largest, largest};
-  if (a.range.low >= 0 && b.range.low >= 0)
-    range.low = 0;
-  bool negative = b.range.low < 0;
-  return combine(a, b, range,
-                 [&](Expr x, Expr y) { return negative ? select(y < 0, -x, x) / select(y < 0, -y, y) : x / y; });
-}
-
-static Scalar floorModulo(Scalar a, Scalar b) {
-  if (b.range.low < 0) {
-    Scalar quotient = floorDivide(a, b);
-    Expr remainder = cast<int64_t>(a.expr) - cast<int64_t>(quotient.expr) * cast<int64_t>(b.expr);
-    return integer(select(b.expr == 0, cast<int64_t>(0), remainder), b.range);
-  }
-  IntegerRange range = {0, b.range.high == 0 ? 0 : b.range.high - 1};
-  return combine(a, b, range, [](Expr x, Expr y) { return x % y; });
-}
-
-Scalar lowerSize(StepLowering &kernel, SizeAttr size) {
-  switch (size.getKind()) {
-  case SizeKind::Constant:
-    return integer(Halide::Internal::make_const(Halide::Int(64), size.getValue()), {size.getValue(), size.getValue()});
-  case SizeKind::Name:
-    return integer(kernel.size(size.getName()), {0, longestDimension});
-  case SizeKind::Add:
-    return add(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
-  case SizeKind::Sub:
-    return subtract(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
-  case SizeKind::Mul:
-    return multiply(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
-  case SizeKind::FloorDiv:
-    return floorDivide(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
-  case SizeKind::Mod:
-    return floorModulo(lowerSize(kernel, size.getLhs()), lowerSize(kernel, size.getRhs()));
-  }
-  llvm_unreachable("unknown size kind");
-}
-
-Expr extent(StepLowering &kernel, SizeAttr size) {
-  auto both = [&](auto op) { return op(extent(kernel, size.getLhs()), extent(kernel, size.getRhs())); };
-  switch (size.getKind()) {
-  case SizeKind::Constant:
-    return static_cast<int32_t>(size.getValue());
-  case SizeKind::Name:
-    return kernel.size(size.getName());
-  case SizeKind::Add:
-    return both([](Expr a, Expr b) { return a + b; });
-  case SizeKind::Sub:
-    return both([](Expr a, Expr b) { return a - b; });
-  case SizeKind::Mul:
-    return both([](Expr a, Expr b) { return a * b; });
-  case SizeKind::FloorDiv:
-    return both([](Expr a, Expr b) { return a / b; });
-  case SizeKind::Mod:
-    return both([](Expr a, Expr b) { return a % b; });
-  }
-  llvm_unreachable("unknown size kind");
-}
-
-Expr lastIndex(StepLowering &kernel, SizeAttr size) { return Halide::max(extent(kernel, size), 1) - 1; }
-
-/// The low `bits` of an integer, as a signed number.
-static Scalar wrapped(Expr value, unsigned bits) {
-  IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
-  return integer(convert(cast<int64_t>(value), Halide::Int(bits)), range);
-}
-
-Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
-  auto operand = [&](unsigned index) { return lower(op->getOperand(index)); };
-  llvm::APInt constant;
-  if (mlir::matchPattern(op->getResult(0), mlir::m_ConstantInt(&constant))) {
-    int64_t value = constant.getSExtValue();
-    return integer(Halide::Internal::make_const(Halide::Int(64), value), {value, value});
-  }
-  if (auto size = mlir::dyn_cast<SizeOp>(op))
-    return lowerSize(kernel, size.getSize());
-  if (mlir::isa<mlir::arith::AddIOp>(op))
-    return add(operand(0), operand(1));
-  if (mlir::isa<mlir::arith::SubIOp>(op))
-    return subtract(operand(0), operand(1));
-  if (mlir::isa<mlir::arith::MulIOp>(op))
-    return multiply(operand(0), operand(1));
-  if (mlir::isa<FloorDivOp>(op))
-    return floorDivide(operand(0), operand(1));
-  if (mlir::isa<ModOp>(op))
-    return floorModulo(operand(0), operand(1));
-  if (mlir::isa<mlir::arith::MaxSIOp, mlir::arith::MinSIOp>(op)) {
-    bool largest = mlir::isa<mlir::arith::MaxSIOp>(op);
-    Scalar a = operand(0), b = operand(1);
-    auto pick = [&](int64_t x, int64_t y) { return largest ? std::max(x, y) : std::min(x, y); };
-    IntegerRange range = {pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
-    return combine(a, b, range, [&](Expr x, Expr y) { return largest ? Halide::max(x, y) : Halide::min(x, y); });
-  }
-  if (auto choice = mlir::dyn_cast<mlir::arith::SelectOp>(op)) {
-    Scalar a = lower(choice.getTrueValue()), b = lower(choice.getFalseValue());
-    IntegerRange range = {std::min(a.range.low, b.range.low), std::max(a.range.high, b.range.high)};
-    Expr condition = expression(choice.getCondition());
-    return combine(a, b, range, [&](Expr x, Expr y) { return select(condition, x, y); });
-  }
-  if (mlir::isa<mlir::arith::FPToSIOp>(op)) {
-    unsigned bits = op->getResult(0).getType().getIntOrFloatBitWidth();
-    Scalar whole = {cast<int64_t>(operand(0).expr), {}};
-    return bits == 64 ? whole : wrapped(whole.expr, bits);
-  }
-  if (auto widen = mlir::dyn_cast<mlir::arith::ExtUIOp>(op)) {
-    unsigned bits = widen.getIn().getType().getIntOrFloatBitWidth();
-    if (bits == 1)
-      return integer(select(operand(0).expr, 1, 0), {0, 1});
-    IntegerRange range = {0, (int64_t(1) << bits) - 1};
-    return integer(convert(cast<int64_t>(operand(0).expr), Halide::UInt(bits)), range);
-  }
-  if (auto narrow = mlir::dyn_cast<mlir::arith::TruncIOp>(op))
-    return wrapped(operand(0).expr, narrow.getType().getIntOrFloatBitWidth());
-  if (mlir::isa<mlir::arith::ExtSIOp>(op))
-    return operand(0);
-  if (mlir::isa<mlir::math::AbsIOp>(op)) {
-    Scalar a = operand(0);
-    return {select(cast<int64_t>(a.expr) < 0, -cast<int64_t>(a.expr), cast<int64_t>(a.expr)), {}};
-  }
-  throw Unsupported("operation '" + op->getName().getStringRef().str() + "' on integers is not supported yet");
+void Environment::rebind(const Halide::Var &var, const IndexBinding &binding) {
+  for (auto &[index, own] : indices)
+    if (own.has(var))
+      own = binding;
 }
 
 //===----------------------------------------------------------------------===//
@@ -366,45 +223,6 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
 //===----------------------------------------------------------------------===//
 // Reads
 //===----------------------------------------------------------------------===//
-
-/// `value` in 32-bit arithmetic throughout, if it is made of indices, sizes and constants only: a subscript that stays
-/// inside its dimension does so modulo 2^32, whatever its parts do. Undefined where data is involved.
-static Expr lowerModulo32(StepLowering &kernel, Environment &environment, mlir::Value value) {
-  auto found = environment.indices.find(value);
-  if (found != environment.indices.end())
-    return found->second.expr;
-  mlir::Operation *op = value.getDefiningOp();
-  llvm::APInt constantValue;
-  if (!op)
-    return {};
-  if (mlir::matchPattern(value, mlir::m_ConstantInt(&constantValue)))
-    return static_cast<int32_t>(constantValue.getSExtValue());
-  if (auto size = mlir::dyn_cast<SizeOp>(op))
-    return extent(kernel, size.getSize());
-  if (!mlir::isa<mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp>(op))
-    return {};
-  Expr a = lowerModulo32(kernel, environment, op->getOperand(0));
-  Expr b = lowerModulo32(kernel, environment, op->getOperand(1));
-  if (!a.defined() || !b.defined())
-    return {};
-  return mlir::isa<mlir::arith::AddIOp>(op) ? a + b : mlir::isa<mlir::arith::SubIOp>(op) ? a - b : a * b;
-}
-
-Expr RegionLowering::subscript(mlir::Value value, Expr top) {
-  auto found = environment.indices.find(value);
-  if (found != environment.indices.end()) {
-    // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or
-    // give a part of the dimension).
-    return found->second.padded ? Halide::clamp(found->second.expr, 0, top) : found->second.expr;
-  }
-  Scalar index = lower(value);
-  if (index.expr.type().bits() == 32)
-    return Halide::clamp(index.expr, 0, top);
-  if (Expr narrow = lowerModulo32(kernel, environment, value); narrow.defined())
-    return Halide::clamp(narrow, 0, top);
-  Expr wide = Halide::clamp(index.expr, cast<int64_t>(0), cast<int64_t>(top));
-  return Halide::clamp(cast<int32_t>(wide), 0, top); // the second one tells Halide the bounds
-}
 
 Scalar RegionLowering::read(ReadOp op) {
   std::vector<Expr> subscripts;

@@ -47,6 +47,9 @@ struct IndexBinding {
   std::vector<Halide::Var> vars;    ///< The pure variables in `expr`.
   bool padded = false;              ///< The loop may run past the size: reads clamp.
   std::optional<Halide::RVar> loop; ///< The reduction variable that `expr` is, if it is one.
+
+  /// Whether `var` is one of `vars`.
+  bool has(const Halide::Var &var) const;
 };
 
 /// Index variables and the values computed from them so far, within one stage.
@@ -55,6 +58,13 @@ struct Environment {
   llvm::DenseMap<mlir::Value, Scalar> values;
 
   void bind(mlir::Value index, Halide::Var var) { indices[index] = {var, {var}, false, {}}; }
+  /// Whether `value` depends on an index that `var` is a part of.
+  bool changesWith(mlir::Value value, const Halide::Var &var) const;
+  /// What `var` is a part of: of the indices that stand for the same, such as a score's key and its sum's, any. Null if
+  /// there is none.
+  const IndexBinding *bindingWith(const Halide::Var &var) const;
+  /// Every index that `var` is a part of becomes `binding`.
+  void rebind(const Halide::Var &var, const IndexBinding &binding);
   /// From here on `value` is `expr`, whatever defines it.
   void replace(mlir::Value value, Halide::Expr expr) { values[value] = {expr, {}}; }
 };

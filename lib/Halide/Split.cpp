@@ -67,15 +67,15 @@ void Split::bindScore(Environment &environment) {
 }
 
 RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner) const {
-  Halide::Region ranges;
-  for (const Expr &count : inner)
-    ranges.push_back({0, count});
-  ranges.push_back({0, plan.chunk / size});
-  RDom domain(ranges);
-  Expr first = keyBinding(domain[inner.size()] * size).expr;
-  domain.where(first < upper);
+  llvm::SmallVector<Expr> counts(inner);
+  counts.push_back(plan.chunk / size);
+  RDom domain = loopOver(counts);
+  // Tiles of all sizes cover the same keys: what one stage reads, another has written.
+  int largest = std::max({lanes, plan.keyTile, plan.scoreKeys, size});
+  Expr origin = keyBinding(0).expr, first = domain[inner.size()] * size;
+  domain.where(first < (end - origin + largest - 1) / largest * largest);
   if (lower.defined())
-    domain.where(first + size > lower);
+    domain.where(first + size > (lower - origin) / largest * largest);
   return domain;
 }
 
@@ -141,21 +141,28 @@ void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0);
   output = Func(kernel.uniqueName(func.name() + "_output"));
-  output(stageVars({e})) = zero;
-  auto addColumns = [&](Expr column, Expr key) {
+  output(stageVars({e, block})) = zero;
+  auto addColumns = [&](Expr column, Expr tile, Expr keyOfTile) {
+    Expr key = tile * plan.keyTile + keyOfTile, blockOfTile = tile / (plan.block / plan.keyTile);
     Environment environment = bind(op.getBody(), keyBinding(key));
     environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+    keepSubscripts(yielded(op.getBody(), 1), environment, key);
     PlainRegion lowering(kernel, environment);
-    output(at({column})) += weights(at({key})) * lowering.expression(yielded(op.getBody(), 1));
+    output(at({column, blockOfTile})) += weights(at({key})) * lowering.expression(yielded(op.getBody(), 1));
   };
   // Register tiles, and what is left of the columns: no condition stands between a tile's accumulators.
-  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
-  Expr tileCount = columns / (lanes * plan.valueVectors), whole = tileCount * (lanes * plan.valueVectors);
-  tileKeys = tiles(plan.keyTile, {Expr(lanes), Expr(plan.valueVectors), Expr(plan.keyTile), tileCount});
-  addColumns((tileKeys[3] * plan.valueVectors + tileKeys[1]) * lanes + tileKeys[0],
-             tileKeys[4] * plan.keyTile + tileKeys[2]);
+  Expr columns = extent(kernel, op.getResult().getType().getShape().back()), whole = 0;
+  for (int vectors = plan.valueVectors; vectors > 1; vectors /= 2) {
+    Expr count = Halide::Internal::simplify((columns - whole) / (lanes * vectors));
+    if (Halide::Internal::is_const_zero(count))
+      continue;
+    RDom keys = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(plan.keyTile), count});
+    addColumns(whole + (keys[3] * vectors + keys[1]) * lanes + keys[0], keys[4], keys[2]);
+    columnTiles.push_back(keys);
+    whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
+  }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
-  addColumns(whole + restKeys[0], restKeys[2] * plan.keyTile + restKeys[1]);
+  addColumns(whole + restKeys[0], restKeys[2], restKeys[1]);
 
   chunks = RDom(0, mostChunks);
   chunks.where(chunks.x < chunksOfSpan);
@@ -168,9 +175,13 @@ void Split::defineState() {
     arguments[arguments.size() - 2] = chunks.x;
     return Expr(stage(arguments));
   };
+  std::vector<Expr> blocks; // that are made apart, so that no chain of additions is long
+  for (int index = 0; index < plan.chunk / plan.block; ++index)
+    blocks.push_back(ofChunk(output, {e, index}));
+  Expr chunkOutput = combineTree(ReduceKind::Sum, blocks);
   if (!softmax) {
     state(stateVars) = zero;
-    state(element) += ofChunk(output, {e});
+    state(element) += chunkOutput;
     return;
   }
   state(stateVars) = Halide::Tuple(lowest(type), zero, zero);
@@ -179,7 +190,7 @@ void Split::defineState() {
   Expr newMaximum = larger(oldMaximum, chunkMaximum);
   Expr oldScale = exp2OfNonPositive(oldMaximum - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
   state(element) = Halide::Tuple(newMaximum, old[1] * oldScale + ofChunk(sum, {}) * newScale,
-                                 old[2] * oldScale + ofChunk(output, {e}) * newScale);
+                                 old[2] * oldScale + chunkOutput * newScale);
 }
 
 /// What the spans have found, and the sink, together.

@@ -1,7 +1,8 @@
 //===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
 //
 // Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
-// memory gives them. Split.cpp, SplitRange.cpp and SplitScore.cpp say what is computed, SplitSchedule.cpp how:
+// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp and SplitSubscripts.cpp say what is computed,
+// SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = (−∞, 0, 0)                              maximum, sum, output of each row
@@ -47,6 +48,14 @@ private:
     Halide::RDom keys;    ///< Of the first update of `func`: what there is without `rest`.
     Halide::RDom rest;    ///< Of the second: what is left of the reduction.
   };
+  /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key.
+  struct Subscript {
+    mlir::Value value;
+    Halide::Func func; ///< (key, rows that it changes with, chunk, span)
+    Halide::RDom keys;
+    IntegerRange range;
+    std::vector<Halide::Var> rows;
+  };
   /// An index whose rows read the same keys: all of them, or as many as `group` says.
   struct Shared {
     Halide::Var index;
@@ -80,6 +89,9 @@ private:
   void scheduleState();
   void scheduleProduct(Product &product);
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
+  /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
+  void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key);
+  Subscript &subscript(mlir::Value value, const Environment &environment);
 
   StepLowering &kernel;
   const SplitPlan &plan;
@@ -88,19 +100,22 @@ private:
   SoftmaxOp softmax; ///< Null where the weights have none.
   int lanes;
 
-  Halide::Var e, k{"key$"}, lane{"lane$"}, chunk{"chunk$"}, span{"span$"};
+  Halide::Var e, k{"key$"}, lane{"lane$"}, block{"block$"}, chunk{"chunk$"}, span{"span$"};
   std::vector<Halide::Var> vars;  ///< Of `func`: the last index first.
   std::vector<Halide::Var> rows;  ///< All of `vars` but `e`.
   std::vector<Halide::Var> tasks; ///< The rows' indices that do not share keys.
   std::vector<Shared> shared;
   Halide::Expr keyCount, spans;
   Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
+  Halide::Expr end;                      ///< Of the keys of a span.
   Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
   Halide::Func start;                    ///< (chunk, span, tasks…): the first key.
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, output, state, total, merged;
-  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, tileKeys, restKeys, chunks, allSpans;
+  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, restKeys, chunks, allSpans;
+  std::vector<Halide::RDom> columnTiles; ///< Register tiles of the output: lanes, vectors, keys, tiles, tiles of keys.
+  std::vector<Subscript> subscripts;
 };
 
 /// Score, mask and weight factors, in a stage over keys or rows. `key` counts within the chunk.

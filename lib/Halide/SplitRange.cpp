@@ -122,27 +122,36 @@ void Split::defineRange() {
 
   // Spans for as many tasks as keep many threads busy, none shorter than a chunk.
   int target = plan.tasks;
+  auto ceilDivide = [](Expr a, Expr b) { return (a + b - 1) / b; };
   Expr count = 1;
-  for (const Var &var : tasks) {
-    unsigned position =
-        rank - 1 - (llvm::find_if(vars, [&](const Var &own) { return own.same_as(var); }) - vars.begin());
-    count = Halide::min(count * Halide::clamp(extent(kernel, shape[position]), 1, target), target);
+  for (const Var &row : rows) {
+    auto isRow = [&](const Var &own) { return own.same_as(row); };
+    Expr each = extent(kernel, shape[rank - 1 - (llvm::find_if(vars, isRow) - vars.begin())]);
+    for (const Shared &index : shared)
+      if (isRow(index.index))
+        each = ceilDivide(each, index.group);
+    count = Halide::min(count * Halide::clamp(each, 1, target), target);
   }
-  int size = plan.chunk;
-  Expr chunksOfAll = (Halide::max(keyCount, 1) + size - 1) / size;
-  spans = Halide::clamp((target + count - 1) / count, 1, chunksOfAll);
-  mostChunks = (chunksOfAll + spans - 1) / spans;
+  int size = plan.span;
+  Expr shortestOfAll = ceilDivide(Halide::max(keyCount, 1), size);
+  spans = Halide::clamp(ceilDivide(target, count), 1, shortestOfAll);
+  mostChunks = ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk);
   // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
-  Expr firstChunk = lower.defined() ? lower / size : Expr(0);
-  Expr visited = Halide::max((upper + size - 1) / size - firstChunk, 0);
-  Func each(kernel.uniqueName("chunks_of_span"));
-  each(tasks) = (visited + spans - 1) / spans;
-  rangeFuncs.push_back(each);
-  chunksOfSpan = each(task);
+  Expr first = lower.defined() ? lower / size * size : Expr(0);
+  Expr visited = Halide::max(ceilDivide(upper - first, size), 0);
+  Func each(kernel.uniqueName("keys_of_span"));
+  each(tasks) = ceilDivide(visited, spans) * size;
+  Expr keysOfSpan = each(task);
+  chunksOfSpan = ceilDivide(keysOfSpan, plan.chunk);
   start = Func(kernel.uniqueName("start"));
-  std::vector<Var> startVars = {chunk, span};
+  std::vector<Var> startVars = {chunk, span}, endVars = {span};
   startVars.insert(startVars.end(), tasks.begin(), tasks.end());
-  start(startVars) = (firstChunk + span * chunksOfSpan + chunk) * size;
+  endVars.insert(endVars.end(), tasks.begin(), tasks.end());
+  start(startVars) = first + span * keysOfSpan + chunk * plan.chunk;
+  Func stop(kernel.uniqueName("end"));
+  stop(endVars) = Halide::min(upper, first + (span + 1) * keysOfSpan);
+  rangeFuncs.insert(rangeFuncs.end(), {each, stop});
+  end = stop(std::vector<Expr>(endVars.begin(), endVars.end()));
 }
 
 } // namespace attn::lowering

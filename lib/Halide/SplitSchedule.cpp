@@ -126,6 +126,14 @@ void Split::schedule() {
     partial.vectorize(lane);
     partial.update().reorder(order({lane, domain[0]}, rows)).vectorize(lane);
   };
+  for (Subscript &kept : subscripts) {
+    computeInChunk(kept.func, inChunk);
+    kept.func.bound(k, 0, plan.chunk);
+    kept.func.update()
+        .reorder(order(variables(kept.keys, 2), kept.rows))
+        .allow_race_conditions()
+        .vectorize(kept.keys[0]);
+  }
   if (softmax) {
     overKeys(score, scoreKeys);
     overLanes(maximumLanes, maximum, maximumKeys);
@@ -135,14 +143,15 @@ void Split::schedule() {
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
   computeInChunk(output, inChunk);
-  output.align_bounds(e, lanes).vectorize(e, lanes);
+  output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
   // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
-  output.update(0)
-      .reorder(order(variables(tileKeys, 4), rows, {tileKeys[4]}))
-      .allow_race_conditions()
-      .vectorize(tileKeys[0])
-      .unroll(tileKeys[1]);
-  output.update(1)
+  for (auto [update, keys] : llvm::enumerate(columnTiles))
+    output.update(update)
+        .reorder(order(variables(keys, 4), rows, {keys[4]}))
+        .allow_race_conditions()
+        .vectorize(keys[0])
+        .unroll(keys[1]);
+  output.update(columnTiles.size())
       .reorder(order(variables(restKeys, 2), rows, {restKeys[2]}))
       .allow_race_conditions()
       .vectorize(restKeys[0], lanes, TailStrategy::GuardWithIf);

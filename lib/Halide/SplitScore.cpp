@@ -13,37 +13,17 @@ using Halide::Var;
 namespace attn::lowering {
 
 Expr SplitRegion::reduce(ReduceOp op) {
-  for (mlir::Value index : dependence(op.getResult()))
-    for (const Var &var : environment.indices[index].vars)
-      if (var.same_as(split.k))
-        return split.addProduct(op, environment, key);
-  return split.addRowReduction(op, environment);
-}
-
-/// The sizes of a reduction's indices, the last one first.
-static llvm::SmallVector<Expr> reversedSizes(StepLowering &kernel, ReduceOp op) {
-  llvm::SmallVector<Expr> sizes;
-  for (SizeAttr size : llvm::reverse(op.getSizes().getAsRange<SizeAttr>()))
-    sizes.push_back(extent(kernel, size));
-  return sizes;
-}
-
-/// Puts `key` where `environment` has the key of a stage.
-static void rebindKey(Environment &environment, const Var &k, const IndexBinding &key) {
-  for (auto &[index, binding] : environment.indices)
-    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
-      binding = key;
+  return environment.changesWith(op.getResult(), split.k) ? split.addProduct(op, environment, key)
+                                                          : split.addRowReduction(op, environment);
 }
 
 Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key) {
   Product product;
   product.op = reduce;
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
-  mlir::Value keyArgument;
-  for (auto &[index, binding] : environment.indices)
-    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }) &&
-        dependence(reduce.getResult()).contains(mlir::cast<mlir::BlockArgument>(index)))
-      keyArgument = index;
+  IndexSet indices = dependence(reduce.getResult());
+  mlir::Value keyArgument =
+      *llvm::find_if(indices, [&](mlir::Value index) { return environment.changesWith(index, k); });
   if (isContiguous(reduce, keyArgument))
     addContiguousProduct(environment, product);
   else
@@ -57,13 +37,14 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
   Expr whole = sizes[0] / lanes * lanes, rest = sizes[0] - whole;
   ReduceKind kind = product.op.getKind();
-  auto term = [&](RDom domain, Expr last, IndexBinding key) {
+  auto term = [&](RDom domain, Expr last, Expr key) {
     Environment inner;
     inner.indices = environment.indices;
-    rebindKey(inner, k, key);
+    inner.rebind(k, keyBinding(key));
     llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
     indices.back().expr = last;
     bindReduction(product.op, inner, indices);
+    keepSubscripts(yielded(product.op.getBody()), inner, key);
     PlainRegion lowering(kernel, inner);
     return atEachStep(kind, reductionTerm(product.op, lowering), domain[0]);
   };
@@ -72,11 +53,8 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   restSizes[0] = rest;
 
   product.partial = Func(kernel.uniqueName(func.name() + "_lanes"));
-  Halide::Region ranges;
-  for (const Expr &size : vectorSizes)
-    ranges.push_back({0, size});
-  product.vectors = RDom(ranges);
-  Expr value = term(product.vectors, product.vectors[0] * lanes + lane, keyBinding(k));
+  product.vectors = loopOver(vectorSizes);
+  Expr value = term(product.vectors, product.vectors[0] * lanes + lane, k);
   std::vector<Expr> partialAt = at({lane, k});
   product.partial(stageVars({lane, k})) = identity(kind, value.type());
   product.partial(partialAt) = combine(kind, product.partial(partialAt), value);
@@ -94,7 +72,7 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   product.rest = tiles(1, restSizes);
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
-  Expr more = term(product.rest, whole + product.rest[0], keyBinding(restKey));
+  Expr more = term(product.rest, whole + product.rest[0], restKey);
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
 }
 
@@ -109,7 +87,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   Expr key = product.rest[count + 1] * lanes + product.rest[0];
   Environment inner;
   inner.indices = environment.indices;
-  rebindKey(inner, k, keyBinding(key));
+  inner.rebind(k, keyBinding(key));
   llvm::SmallVector<IndexBinding> indices;
   for (unsigned dimension = count; dimension > 0; --dimension)
     indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
@@ -125,10 +103,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
 Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   Environment inner;
   inner.indices = environment.indices;
-  Halide::Region ranges;
-  for (const Expr &size : reversedSizes(kernel, reduce))
-    ranges.push_back({0, size});
-  RDom domain(ranges);
+  RDom domain = loopOver(reversedSizes(kernel, reduce));
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);

@@ -126,15 +126,15 @@ void StepLowering::addOutput(Func func, HalideArgument argument) {
   outputArguments.push_back(argument);
 }
 
-void StepLowering::addFusedSum(WeightedSumOp sum, bool few) {
-  if (few || !plan.sum(sum).tiled) {
+void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind) {
+  if (kind == PlanKind::Split) {
     Split split(*this, sum);
     split.define();
     split.schedule();
     addOutput(split.func, storage.place(sum.getResult()));
     return;
   }
-  Tile tile(*this, sum);
+  Tile tile(*this, sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow);
   tile.define();
   tile.schedule();
   addOutput(tile.result(), storage.place(sum.getResult()));
@@ -145,8 +145,8 @@ void StepLowering::addFusedSum(WeightedSumOp sum, bool few) {
   addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
 }
 
-void StepLowering::storeOnGpu(mlir::OpResult tensor) {
-  if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()); sum && plan.sum(sum).tiled) {
+void StepLowering::storeOnGpu(mlir::OpResult tensor, PlanKind kind) {
+  if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()); sum && kind == PlanKind::Tiles) {
     GpuTile tile(*this, sum);
     tile.define();
     tile.schedule();
@@ -163,15 +163,15 @@ void StepLowering::storeOnGpu(mlir::OpResult tensor) {
   addOutput(nest.func, storage.place(tensor));
 }
 
-void StepLowering::store(mlir::OpResult tensor, bool few) {
+void StepLowering::store(mlir::OpResult tensor, PlanKind kind) {
   if (plan.gpu)
-    return storeOnGpu(tensor);
+    return storeOnGpu(tensor, kind);
   mlir::Operation *op = tensor.getOwner();
   auto sum = mlir::dyn_cast<WeightedSumOp>(op);
-  if (sum && (plan.sum(sum).tiled || plan.sum(sum).split))
-    return addFusedSum(sum, few);
-  if (const MatrixPlan *choice = plan.matrix(op); choice && !few) {
-    Matrix matrix(*this, *choice, mlir::cast<DefinitionOpInterface>(op));
+  if (sum && kind != PlanKind::Nest)
+    return addFusedSum(sum, kind);
+  if (kind == PlanKind::Matrix) {
+    Matrix matrix(*this, *plan.matrix(op), mlir::cast<DefinitionOpInterface>(op));
     matrix.define();
     matrix.schedule();
     return addOutput(matrix.func, storage.place(tensor));

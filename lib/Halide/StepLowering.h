@@ -17,8 +17,8 @@ class StepLowering {
 public:
   StepLowering(KernelOp kernel, const Plan &plan, Storage &storage);
 
-  /// Builds and schedules the pipeline: one of these, once. `few`: for a call that is within Plan::limit.
-  void store(mlir::OpResult tensor, bool few);
+  /// Builds and schedules the pipeline: one of these, once. `kind` is of one of the statement's variants.
+  void store(mlir::OpResult tensor, PlanKind kind);
   void convertOutput(unsigned index);
 
   /// One element of a tensor. Subscripts are in the tensor's order.
@@ -45,8 +45,8 @@ public:
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
-  void addFusedSum(WeightedSumOp sum, bool few);
-  void storeOnGpu(mlir::OpResult tensor);
+  void addFusedSum(WeightedSumOp sum, PlanKind kind);
+  void storeOnGpu(mlir::OpResult tensor, PlanKind kind);
   void addOutput(Halide::Func func, HalideArgument argument);
 
   Storage &storage;

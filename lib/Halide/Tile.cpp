@@ -1,7 +1,6 @@
 //===- Tile.cpp - The tiled plan: what is computed -------------------------===//
 
 #include "Tile.h"
-#include "KeyBounds.h"
 #include "Mathematics.h"
 
 using Halide::cast;
@@ -17,8 +16,8 @@ namespace attn::lowering {
 // Variables
 //===----------------------------------------------------------------------===//
 
-Tile::Tile(StepLowering &kernel, WeightedSumOp op)
-    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.tile), op(op),
+Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op),
       read(proportionalTo(yielded(op.getBody(), 0))) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
@@ -80,83 +79,6 @@ void Tile::bindScore(SoftmaxOp producer, Environment &environment) {
 }
 
 //===----------------------------------------------------------------------===//
-// Key ranges
-//===----------------------------------------------------------------------===//
-
-void Tile::defineRange(mlir::Region *mask, Environment environment) {
-  int size = plan.chunk;
-  Expr first = chunk * size, end = first + size;
-  MaskRange range;
-  if (mask)
-    range = maskRange(yielded(*mask), mask->getArguments().back());
-  ranged = range.possible.lower || range.possible.upper;
-  whole = end <= keyCount;
-
-  // The last tile's surplus queries repeat the last query.
-  SizeAttr querySize = op.getResult().getType().getShape()[op.getQuery()];
-  for (auto &[index, binding] : environment.indices)
-    if (binding.vars.size() == 2 && binding.vars[0].same_as(q))
-      binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
-  PlainRegion lowering(kernel, environment);
-  std::vector<Var> boundVars = tileVars({});
-  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
-
-  // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
-  auto overQueries = [&](const char *name, const std::shared_ptr<const KeyBound> &bound, bool largest) {
-    Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
-    each(tileVars({q})) = boundOfKeys(*bound, lowering, keyCount);
-    RDom queries(0, static_cast<int>(plan.queries));
-    std::vector<Expr> query = {queries.x};
-    query.insert(query.end(), bounds.begin(), bounds.end());
-    all(boundVars) = largest ? Expr(0) : keyCount;
-    all(bounds) = largest ? Halide::max(all(bounds), each(query)) : Halide::min(all(bounds), each(query));
-    rangeFuncs.push_back(all);
-    return all(bounds);
-  };
-  upper = range.possible.upper ? overQueries("upper", range.possible.upper, true) : keyCount;
-  lower = range.possible.lower ? overQueries("lower", range.possible.lower, false) : Expr(0);
-  if (range.certain.upper)
-    whole = whole && end <= overQueries("certain_upper", range.certain.upper, false);
-  if (range.certain.lower)
-    whole = whole && first >= overQueries("certain_lower", range.certain.lower, true);
-}
-
-RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition, int tileSize, int step) {
-  int size = plan.chunk, unroll = tileSize ? tileSize : plan.keyUnroll;
-  Halide::Region ranges;
-  for (Expr count : inner)
-    ranges.push_back({0, count});
-  ranges.push_back({0, unroll / step});
-  ranges.push_back({0, size / unroll});
-  RDom domain(ranges);
-  Expr first = chunk * size + domain[inner.size() + 1] * unroll;
-  // A condition becomes part of the bound, so that the loop is empty rather than its every step.
-  domain.where(first < (condition.defined() ? select(condition, upper, 0) : upper));
-  if (ranged)
-    domain.where(first + unroll > lower);
-  return domain;
-}
-
-Expr Tile::keyOf(const RDom &domain) const {
-  int last = domain.dimensions() - 1;
-  return domain[last] * domain[last - 1].extent() + domain[last - 1];
-}
-
-bool Tile::changesWith(mlir::Value value, const Environment &environment, const Var &var) {
-  return llvm::any_of(dependence(value), [&](mlir::Value index) {
-    auto found = environment.indices.find(index);
-    return found != environment.indices.end() &&
-           llvm::any_of(found->second.vars, [&](const Var &own) { return own.same_as(var); });
-  });
-}
-
-void Tile::rebindKey(Environment &environment, Expr key) const {
-  for (auto &[index, binding] : environment.indices)
-    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
-      binding = keyBinding(key);
-}
-
-//===----------------------------------------------------------------------===//
 // Weights, state, output
 //===----------------------------------------------------------------------===//
 
@@ -192,10 +114,17 @@ void Tile::defineWeights() {
       exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, isWhole) - maximum(row));
     }
 
-    sumKeys = keys();
+    sumKeys = keysOfBlock(plan.keyUnroll);
+    sumBlock = Func(kernel.uniqueName(func.name() + "_sum_block"));
+    std::vector<Var> blockVars = tileVars({q, block, chunk});
+    std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
+    sumBlock(blockVars) = constant(type, 0);
+    sumBlock(blockAt) += exponential(at(q, keyOfBlock(sumKeys)));
+    sumBlocks = blocksOfChunk();
+    blockAt[1] = sumBlocks.x;
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
     sum(rowVars) = constant(type, 0);
-    sum(row) += exponential(at(q, keyOf(sumKeys)));
+    sum(row) += sumBlock(blockAt);
     weights = exponential;
     if (yielded(op.getBody(), 0) == read.getResult() && op.getWhere().empty())
       return;
@@ -221,21 +150,35 @@ void Tile::defineWeights() {
   defineOnKeys(weights, elementVars, at(q, key), select(kept, value, constant(type, 0)));
 }
 
-void Tile::defineState() {
+/// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.
+void Tile::defineOutput() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  output = Func(kernel.uniqueName(func.name() + "_output"));
-  std::vector<Var> outputVars = tileVars({q, e, chunk}), stateVars = tileVars({q, e});
-  std::vector<Expr> outputAt(outputVars.begin(), outputVars.end()), stateAt(stateVars.begin(), stateVars.end());
-  output(outputVars) = constant(type, 0);
+  std::vector<Var> blockVars = tileVars({q, e, block, chunk});
+  std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
+  outputBlock = Func(kernel.uniqueName(func.name() + "_output_block"));
+  outputBlock(blockVars) = constant(type, 0);
   if (pairsWeights()) {
     definePairedOutput();
   } else {
-    outputKeys = keys();
-    Environment environment = bind(op.getBody(), keyBinding(keyOf(outputKeys)));
+    outputKeys = keysOfBlock(plan.keyUnroll);
+    Expr key = keyOfBlock(outputKeys);
+    Environment environment = bind(op.getBody(), keyBinding(key));
     TileRegion lowering(*this, environment, false);
-    output(outputAt) += weights(at(q, keyOf(outputKeys))) * lowering.expression(yielded(op.getBody(), 1));
+    outputBlock(blockAt) += weights(at(q, key)) * lowering.expression(yielded(op.getBody(), 1));
   }
+  outputBlocks = blocksOfChunk();
+  blockAt[2] = outputBlocks.x;
+  std::vector<Var> outputVars = tileVars({q, e, chunk});
+  std::vector<Expr> outputAt(outputVars.begin(), outputVars.end());
+  output = Func(kernel.uniqueName(func.name() + "_output"));
+  output(outputVars) = constant(type, 0);
+  output(outputAt) += outputBlock(blockAt);
+}
 
+void Tile::defineState() {
+  Halide::Type type = computeType(op.getResult().getType().getElementType());
+  std::vector<Var> stateVars = tileVars({q, e});
+  std::vector<Expr> stateAt(stateVars.begin(), stateVars.end());
   int size = plan.chunk;
   // Without keys there is one chunk, empty; so that no bound is negative.
   chunks = RDom(0, (Halide::max(keyCount, 1) + size - 1) / size);
@@ -246,8 +189,8 @@ void Tile::defineState() {
     chunks.where(chunks.x * size + size > lower);
   }
   state = Func(kernel.uniqueName(func.name() + "_state"));
-  std::vector<Expr> outputChunk = outputAt, rowChunk = {q, chunks.x};
-  outputChunk[2] = chunks.x;
+  std::vector<Expr> outputChunk = {q, e, chunks.x}, rowChunk = {q, chunks.x};
+  outputChunk.insert(outputChunk.end(), bounds.begin(), bounds.end());
   rowChunk.insert(rowChunk.end(), bounds.begin(), bounds.end());
   // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
   Expr masked = softmax && op.getWhere().empty() ? Halide::Internal::substitute(chunk.name(), chunks.x, !whole)
@@ -294,6 +237,7 @@ void Tile::define() {
   if (softmax)
     defineScore();
   defineWeights();
+  defineOutput();
   defineState();
   unsigned rank = vars.size();
   Var query = vars[rank - 1 - op.getQuery()];
@@ -315,55 +259,9 @@ void Tile::define() {
     func(vars) = result;
 }
 
-Halide::Tuple Tile::counted(std::vector<Expr> values, Expr visited, Expr masked) const {
-  if (kernel.plan.countChunks) {
-    values.push_back(visited);
-    values.push_back(masked);
-  }
-  return Halide::Tuple(values);
-}
-
 Expr Tile::sumOf(const std::vector<Expr> &element) const {
   Halide::FuncRef all = state(element);
   return state.outputs() == 1 ? Expr(all) : all[0];
-}
-
-Func Tile::result() {
-  if (!kernel.plan.countChunks)
-    return func;
-  Func result(kernel.uniqueName(func.name() + "_value"));
-  result(vars) = func(std::vector<Expr>(vars.begin(), vars.end()))[0];
-  return result.compute_root();
-}
-
-Func Tile::chunkCounts() {
-  // Every element of a tile has its tile's counts; the first of each is read.
-  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
-  int queries = plan.queries, size = plan.chunk;
-  unsigned rank = vars.size();
-  Halide::Region ranges;
-  std::vector<Expr> element;
-  for (unsigned position = rank; position-- > 0;) {
-    Expr count = extent(kernel, shape[position]);
-    if (position == op.getQuery())
-      count = (count + queries - 1) / queries;
-    else if (position == rank - 1)
-      count = Halide::min(count, 1);
-    ranges.push_back({0, count});
-  }
-  RDom tiles(ranges);
-  Expr chunksOfTile = (keyCount + size - 1) / size;
-  for (unsigned dimension = 0; dimension < rank; ++dimension) {
-    bool isQuery = rank - 1 - dimension == op.getQuery();
-    element.push_back(isQuery ? Expr(tiles[dimension] * queries) : Expr(tiles[dimension]));
-  }
-  Func counts(kernel.uniqueName(func.name() + "_chunks"));
-  Var which("which$");
-  counts(which) = cast<int64_t>(Expr(0));
-  counts(0) += cast<int64_t>(func(element)[1]);
-  counts(1) += cast<int64_t>(func(element)[2]);
-  counts(2) += select(func(element)[1] >= 0, cast<int64_t>(chunksOfTile), cast<int64_t>(Expr(0)));
-  return counts.compute_root();
 }
 
 } // namespace attn::lowering

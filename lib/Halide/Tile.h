@@ -1,7 +1,7 @@
 //===- Tile.h - The tiled plan of a weighted sum ----------------*- C++ -*-===//
 //
-// Many queries at a time, with queries in the lanes of vectors. Tile.cpp and TileScore.cpp say what is
-// computed, TileSchedule.cpp how:
+// Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp
+// and TilePairs.cpp say what is computed, TileSchedule.cpp how:
 //
 //   for tiles of queries × the other indices, in parallel:
 //     lower, upper = keys that the mask lets through for some query of the tile
@@ -11,7 +11,7 @@
 //       score   = products of queries and keys        register tiles of queries × keys
 //       maximum of the chunk
 //       weights = 2^(score − maximum)
-//       sum, output of the chunk                      register tiles of queries × columns
+//       sum, output of the chunk                      register tiles of queries × columns, blocks of keys
 //       merge them into the state, rescaled to the larger maximum
 //     output / sum
 //
@@ -30,7 +30,7 @@ namespace attn::lowering {
 
 class Tile {
 public:
-  Tile(StepLowering &kernel, WeightedSumOp op);
+  Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan);
   void define();
   void schedule();
 
@@ -63,21 +63,30 @@ private:
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
   std::vector<Halide::Var> tileVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
-  /// The keys of the chunk that are in range, `tile` by `tile` (those of a register tile, or of a line of memory),
-  /// after `inner` dimensions; none where `condition` (of the chunk) is false. `step` keys are one point of it.
-  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}, int tile = 0, int step = 1);
+  /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles;
+  /// none where `condition` (of the chunk) is false.
+  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}) const;
+  /// The same of pairs of neighbouring keys.
+  Halide::RDom keyPairs(llvm::ArrayRef<Halide::Expr> inner = {}) const;
+  /// The same of tiles of `size` keys, each of which has `points`.
+  Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {},
+                        Halide::Expr condition = {}) const;
+  /// The blocks of the chunk that are in range.
+  Halide::RDom blocksOfChunk() const;
+  /// The keys of `block` that are in range, those of a register tile as `points`, then register tiles.
+  Halide::RDom keysOfBlock(int points) const;
+  Halide::Expr keyOfBlock(const Halide::RDom &domain) const;
+  /// Lets `domain` visit those of its points alone whose `size` keys from `key` of the chunk on are in range.
+  void visitRange(Halide::RDom &domain, Halide::Expr key, int size, Halide::Expr condition = {}) const;
   /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
   Halide::Expr scoreAt(Halide::Expr key, bool isWhole);
   Halide::Expr keyOf(const Halide::RDom &domain) const;
-  /// Whether `value` changes with the stage's variable `var`.
-  static bool changesWith(mlir::Value value, const Environment &environment, const Halide::Var &var);
-  /// Binds what stands for the key to `key`, which counts within the chunk.
-  void rebindKey(Environment &environment, Halide::Expr key) const;
   Halide::Expr keyInChunk(const Environment &environment) const;
 
   void defineRange(mlir::Region *mask, Environment environment);
   void defineScore();
   void defineWeights();
+  void defineOutput();
   void defineState();
   /// `values` of the state, with the chunks visited and masked so far where they are counted.
   Halide::Tuple counted(std::vector<Halide::Expr> values, Halide::Expr visited, Halide::Expr masked) const;
@@ -98,7 +107,10 @@ private:
   void schedulePairs();
   void computeInTask(Halide::Func stage);
   void computeInChunk(Halide::Func stage);
-  Halide::Expr addPack(mlir::Value value, const Environment &environment);
+  Halide::Expr addQueryPack(mlir::Value value, const Environment &environment);
+  /// `value`, of `arguments` beside the tile's variables, is computed once a tile. Returns it at `call`.
+  Halide::Expr addPack(const std::string &suffix, Halide::Expr value, std::vector<Halide::Var> arguments,
+                       std::vector<Halide::Expr> call);
 
   Halide::Func func; ///< The sum, and of each element the chunks visited and masked where they are counted.
 
@@ -109,7 +121,7 @@ private:
   ReadOp read;       ///< Of the softmax's weight.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
-  Halide::Var q{"query$"}, k{"key$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
+  Halide::Var q{"query$"}, k{"key$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
   std::vector<Halide::Var> others; ///< The remaining indices, the last first.
   std::vector<Halide::Var> vars;   ///< Of `func`.
   Halide::Expr keyCount;
@@ -118,8 +130,9 @@ private:
   Halide::Expr whole;        ///< The mask is true on the whole chunk for every query of the tile.
   Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
   std::vector<Halide::Func> rangeFuncs;
-  Halide::Func score, maximum, exponential, sum, weights, output, state;
-  Halide::RDom sumKeys, weightKeys, outputKeys, chunks;
+  /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
+  Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output, state;
+  Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks, chunks;
   Halide::Func weightPairs, valuePairs; ///< Of neighbouring keys, where the output is made of such pairs.
   Halide::RDom weightPairKeys, valuePairKeys;
   /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.

@@ -35,7 +35,7 @@ std::optional<Tile::PairFactors> Tile::pairFactors(ReduceOp op, const Environmen
   if (!plan.bf16Pairs || op.getKind() != ReduceKind::Sum || op.isConditional() || !product)
     return std::nullopt;
   auto isOf = [&](mlir::Value value, const Var &own, const Var &other) {
-    return bf16Read(value) && changesWith(value, environment, own) && !changesWith(value, environment, other);
+    return bf16Read(value) && environment.changesWith(value, own) && !environment.changesWith(value, other);
   };
   mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
   if (isOf(lhs, q, k) && isOf(rhs, k, q))
@@ -51,7 +51,7 @@ void Tile::definePairedProduct(Product &product, ReduceOp op, const PairFactors 
   Environment both[2];
   for (int position : {0, 1}) {
     both[position].indices = environment.indices;
-    rebindKey(both[position], keyOf(product.domain));
+    both[position].rebind(k, keyBinding(keyOf(product.domain)));
     llvm::SmallVector<IndexBinding> indices = loopBindings(product.domain, product.dimensions);
     indices.back().expr = indices.back().expr * 2 + position;
     bindReduction(op, both[position], indices);
@@ -65,12 +65,12 @@ void Tile::definePairedProduct(Product &product, ReduceOp op, const PairFactors 
 
 /// The pairs of a factor that no key changes, at those of `product.domain`: packed once a tile.
 Expr Tile::addPairPack(mlir::Value value, const Product &product, ReduceOp op, const Environment &environment) {
-  std::vector<Var> packVars = {q};
+  std::vector<Var> arguments = {q};
   std::vector<Expr> call = {q};
   llvm::SmallVector<IndexBinding> indices;
   for (unsigned dimension = product.dimensions; dimension-- > 0;) {
     Var var(kernel.uniqueName("r$"));
-    packVars.push_back(var);
+    arguments.push_back(var);
     call.push_back(product.domain[dimension]);
     indices.push_back({var, {var}, false, {}});
   }
@@ -82,13 +82,7 @@ Expr Tile::addPairPack(mlir::Value value, const Product &product, ReduceOp op, c
     bindReduction(op, inner, indices);
     numbers[position] = PlainRegion(kernel, inner).expression(value);
   }
-  packVars = tileVars(packVars);
-  call.push_back(tile);
-  call.insert(call.end(), others.begin(), others.end());
-  Func pack(kernel.uniqueName(func.name() + "_query_pairs"));
-  pack(packVars) = pairOf(numbers[0], numbers[1]);
-  packs.push_back(pack);
-  return pack(call);
+  return addPack("_query_pairs", pairOf(numbers[0], numbers[1]), arguments, call);
 }
 
 //===----------------------------------------------------------------------===//
@@ -102,16 +96,15 @@ bool Tile::pairsWeights() {
 }
 
 void Tile::definePairedOutput() {
-  int tileSize = plan.keyUnroll;
   Halide::Type type = Halide::UInt(32);
-  weightPairKeys = keys({}, {}, tileSize, 2);
+  weightPairKeys = keyPairs();
   Expr pair = keyOf(weightPairKeys);
   weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
   weightPairs(tileVars({q, k, chunk})) = Halide::undef(type);
   weightPairs(at(q, pair)) = pairOf(weights(at(q, 2 * pair)), weights(at(q, 2 * pair + 1)));
 
   // The columns there are; the surplus ones of a register tile are not defined, and nobody reads what they become.
-  valuePairKeys = keys(extent(kernel, op.getResult().getType().getShape().back()), {}, tileSize, 2);
+  valuePairKeys = keyPairs(extent(kernel, op.getResult().getType().getShape().back()));
   pair = keyOf(valuePairKeys);
   Expr numbers[2];
   for (int position : {0, 1}) {
@@ -123,11 +116,11 @@ void Tile::definePairedOutput() {
   valuePairs(tileVars({e, k, chunk})) = Halide::undef(type);
   valuePairs(at(valuePairKeys[0], pair)) = pairOf(numbers[0], numbers[1]);
 
-  outputKeys = keys({}, {}, tileSize, 2);
-  pair = keyOf(outputKeys);
-  std::vector<Var> outputVars = tileVars({q, e, chunk});
-  std::vector<Expr> element(outputVars.begin(), outputVars.end());
-  output(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
+  outputKeys = keysOfBlock(plan.keyUnroll / 2);
+  pair = keyOfBlock(outputKeys);
+  std::vector<Var> blockVars = tileVars({q, e, block, chunk});
+  std::vector<Expr> element(blockVars.begin(), blockVars.end());
+  outputBlock(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
 }
 
 void Tile::schedulePairs() {

@@ -103,32 +103,41 @@ void Tile::schedule() {
     for (auto [update, domain] : llvm::enumerate(domains))
       stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes);
   };
-  auto overRows = [&](Func stage, llvm::ArrayRef<RDom> domains) {
-    computeInChunk(stage);
-    stage.vectorize(q, lanes);
-    for (auto [update, domain] : llvm::enumerate(domains))
-      stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q);
-  };
   if (softmax) {
     if (storeScore)
       overKeys(score, scoreKeys);
-    overRows(maximum, maximumKeys);
+    computeInChunk(maximum);
+    maximum.vectorize(q, lanes);
+    for (auto [update, domain] : llvm::enumerate(maximumKeys))
+      maximum.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes).unroll(q);
     overKeys(exponential, exponentialKeys);
-    overRows(sum, sumKeys);
+    computeInChunk(sum);
+    sum.vectorize(q, lanes);
+    sum.update().reorder(q, sumBlocks.x).vectorize(q, lanes).unroll(q);
+    sumBlock.compute_at(sum, sumBlocks.x).bound_extent(q, queries).vectorize(q, lanes).unroll(q);
+    sumBlock.update().reorder(q, sumKeys.x, sumKeys.y).vectorize(q, lanes).unroll(q);
   }
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
   if (weightPairs.defined())
     schedulePairs();
+  // A register tile of the output begins anew with each block of keys, and is added to what lies in memory.
   Var columns("columns$"), column("column$");
   computeInChunk(output);
   output.align_bounds(e, valueUnroll).vectorize(q, lanes);
   output.update()
       .split(e, columns, column, valueUnroll, TailStrategy::RoundUp)
-      .reorder(q, column, outputKeys[0], outputKeys[1], columns)
+      .reorder(q, column, outputBlocks.x, columns)
       .vectorize(q, lanes)
       .unroll(q)
       .unroll(column);
+  outputBlock.compute_at(output, outputBlocks.x)
+      .bound_extent(q, queries)
+      .bound_extent(e, valueUnroll)
+      .vectorize(q, lanes)
+      .unroll(q)
+      .unroll(e);
+  outputBlock.update().reorder(q, e, outputKeys.x, outputKeys.y).vectorize(q, lanes).unroll(q).unroll(e);
 }
 
 } // namespace attn::lowering

@@ -1,6 +1,5 @@
 //===- TileScore.cpp - The tiled plan: scores -------------------------------===//
 
-#include "KeyBounds.h"
 #include "Mathematics.h"
 #include "Tile.h"
 
@@ -15,7 +14,7 @@ using Halide::Var;
 namespace attn::lowering {
 
 Expr TileRegion::reduce(ReduceOp op) {
-  bool onKey = Tile::changesWith(op.getResult(), environment, tile.k);
+  bool onKey = environment.changesWith(op.getResult(), tile.k);
   return onKey && keyed ? tile.addProduct(op, environment) : tile.addQueryReduction(op, environment);
 }
 
@@ -32,9 +31,9 @@ public:
 protected:
   Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
   Expr stored(mlir::Value value) override {
-    bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && Tile::changesWith(value, environment, tile.q) &&
-                    !Tile::changesWith(value, environment, tile.k);
-    return isPacked ? tile.addPack(value, environment) : Expr();
+    bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, tile.q) &&
+                    !environment.changesWith(value, tile.k);
+    return isPacked ? tile.addQueryPack(value, environment) : Expr();
   }
 
 private:
@@ -65,35 +64,35 @@ static bool isDear(mlir::Region &region, unsigned query) {
   return dear;
 }
 
-Expr Tile::addPack(mlir::Value value, const Environment &environment) {
-  // Reduction variables become variables of the pack.
+/// Reduction variables become variables of the pack.
+Expr Tile::addQueryPack(mlir::Value value, const Environment &environment) {
   Environment inner;
   inner.indices = environment.indices;
-  std::vector<Var> packVars = {q};
+  std::vector<Var> arguments = {q};
   std::vector<Expr> call = {q};
   for (mlir::Value index : dependence(value)) {
     IndexBinding &binding = inner.indices[index];
     if (!binding.loop)
       continue;
     Var var(kernel.uniqueName("r$"));
-    packVars.push_back(var);
+    arguments.push_back(var);
     call.push_back(binding.expr);
     binding = {var, {var}, false, {}};
   }
-  packVars = tileVars(packVars);
+  return addPack("_query", PlainRegion(kernel, inner).expression(value), arguments, call);
+}
+
+Expr Tile::addPack(const std::string &suffix, Expr value, std::vector<Var> arguments, std::vector<Expr> call) {
+  Func pack(kernel.uniqueName(func.name() + suffix));
+  pack(tileVars(std::move(arguments))) = value;
+  packs.push_back(pack);
   call.push_back(tile);
   call.insert(call.end(), others.begin(), others.end());
-  Func pack(kernel.uniqueName(func.name() + "_query"));
-  PlainRegion lowering(kernel, inner);
-  pack(packVars) = lowering.expression(value);
-  packs.push_back(pack);
   return pack(call);
 }
 
 Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
-  llvm::SmallVector<Expr> sizes;
-  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
-    sizes.push_back(extent(kernel, size));
+  llvm::SmallVector<Expr> sizes = reversedSizes(kernel, reduce);
   std::optional<PairFactors> factors = pairFactors(reduce, environment);
   Expr last = sizes[0];
   if (factors)
@@ -117,7 +116,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   auto addTerms = [&](const RDom &domain, Expr first) {
     Environment terms;
     terms.indices = inner.indices;
-    rebindKey(terms, keyOf(domain));
+    terms.rebind(k, keyBinding(keyOf(domain)));
     llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
     indices.back().expr = first + indices.back().expr;
     bindReduction(reduce, terms, indices);
@@ -146,11 +145,8 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
 
 /// The key that `environment` has, counted within the chunk.
 Expr Tile::keyInChunk(const Environment &environment) const {
-  Expr key;
-  for (auto &[index, binding] : environment.indices)
-    if (llvm::any_of(binding.vars, [&](const Var &var) { return var.same_as(k); }))
-      key = binding.expr - chunk * static_cast<int>(plan.chunk);
-  return Halide::Internal::simplify(key);
+  Expr key = environment.bindingWith(k)->expr;
+  return Halide::Internal::simplify(key - chunk * static_cast<int>(plan.chunk));
 }
 
 bool Tile::isAcross(ReadOp read, const Environment &environment) const {
@@ -158,18 +154,20 @@ bool Tile::isAcross(ReadOp read, const Environment &environment) const {
     return false;
   mlir::ValueRange subscripts = read.getSubscripts();
   if (subscripts.size() < 2 || !mlir::isa<mlir::BlockArgument>(subscripts.back()) ||
-      !changesWith(subscripts.back(), environment, k))
+      !environment.changesWith(subscripts.back(), k))
     return false;
   return llvm::any_of(subscripts.drop_back(),
-                      [&](mlir::Value subscript) { return changesWith(subscript, environment, q); });
+                      [&](mlir::Value subscript) { return environment.changesWith(subscript, q); });
 }
 
-/// Line by line of memory rather than for the lanes of each vector of queries, which lie far apart.
+/// In blocks of as many keys as queries (Transposition.h), rather than for the lanes of each vector of queries, which
+/// lie far apart.
 Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
   Environment inner;
   inner.indices = environment.indices;
-  Transposed result{read.getResult(), Func(kernel.uniqueName(func.name() + "_transposed")), keys({}, {}, 16)};
-  rebindKey(inner, keyOf(result.keys));
+  int lanes = plan.lanes;
+  Transposed result{read.getResult(), Func(kernel.uniqueName(func.name() + "_transposed")), keyTiles(lanes, lanes)};
+  inner.rebind(k, keyBinding(keyOf(result.keys)));
   PlainRegion lowering(kernel, inner);
   Expr value = lowering.expression(read.getResult());
   result.func(tileVars({q, k, chunk})) = Halide::undef(value.type());
@@ -182,10 +180,7 @@ Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
 Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   Environment inner;
   inner.indices = environment.indices;
-  Halide::Region ranges;
-  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
-    ranges.push_back({0, extent(kernel, size)});
-  RDom domain(ranges);
+  RDom domain = loopOver(reversedSizes(kernel, reduce));
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);

@@ -35,8 +35,8 @@ void Plan::chooseForGpu(bool isDouble) {
   }
   matrices.clear();
   for (SumPlan &sum : sums) {
-    sum.tiled = isTileableOnGpu(llvm::cast<WeightedSumOp>(sum.statement));
-    sum.split = false;
+    bool isTiled = isTileableOnGpu(llvm::cast<WeightedSumOp>(sum.statement));
+    sum.variants = {{isTiled ? PlanKind::Tiles : PlanKind::Nest, "", 0}};
   }
 }
 
@@ -46,6 +46,6 @@ void Plan::printForGpu(llvm::raw_ostream &os) const {
      << " bytes of shared memory\n"
      << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
   for (const SumPlan &sum : sums)
-    os << "sum " << sum.name << ": " << (sum.tiled ? "tiled" : "an element a thread") << '\n';
+    os << "sum " << sum.name << ": " << (sum.has(PlanKind::Tiles) ? "tiled" : "an element a thread") << '\n';
   printRanges(os);
 }

@@ -59,7 +59,7 @@ static bool suits(ReduceOp sum, mlir::Region &body, unsigned row) {
 /// there are 32: 7 x 2 twice, 2 vectors of columns and a broadcast row are 31. Of 16 registers, 6 x 2 hold the chain's,
 /// and the block's lie in the cache. A chain of 24 terms, 8 of them in a block, blocks in f64 and the last rounding are
 /// at most 24 + 7 + 1 roundings, 1.91e-6. Measured on Zen 4: 64 tiles for a panel take 96% of the time of 32.
-std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes) {
+std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Machine &machine, const Plan &sizes) {
   mlir::Region &body = op.getBody();
   if (llvm::isa<WeightedSumOp>(op) || body.getNumArguments() < 2)
     return std::nullopt;
@@ -80,7 +80,8 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
       plan.columnName = indexName(body.getArguments().back()).str();
       plan.rowSize = shape[row].isName() ? shape[row].getName().str() : "";
       plan.row = row;
-      plan.lanes = lanes;
+      plan.lanes = sizes.lanes;
+      plan.tiles = sizes.panelTiles;
       plan.rows = rows;
       return plan;
     }

@@ -4,6 +4,8 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
+#include "attn/Plan/Prediction.h"
+#include "attn/Plan/Settings.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -23,8 +25,9 @@ static std::string byteCount(uint64_t bytes) {
 }
 
 void Machine::print(llvm::raw_ostream &os) const {
-  os << "target: " << target << "\nvectors: " << vectorBytes << " bytes, " << vectorRegisters
-     << " registers\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
+  os << "target: " << target << "\nvectors: " << vectorBytes << " bytes, " << vectorRegisters << " registers, "
+     << multiplyAdds
+     << " of multiply-adds begin in a clock\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
   if (cores)
     os << "cores: " << cores << '\n';
   for (unsigned level = 0; level < cacheBytes.size(); ++level)
@@ -45,48 +48,141 @@ static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, ml
   ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
 }
 
-/// Few queries are split over keys, where a size says that a call has few; all are where the value depends on the
-/// query. Tiles are what counts chunks.
-static SumPlan chooseForSum(WeightedSumOp sum, const SplitPlan &split, bool countChunks) {
-  SumPlan plan;
-  plan.statement = sum;
-  plan.name = sum.getName().str();
-  if (!isFusible(sum))
-    return plan;
-  plan.tiled = isTileable(sum);
-  plan.split = true;
-  if (!plan.tiled)
-    return plan;
-  SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];
-  plan.queryName = indexName(sum.getBody().getArgument(sum.getQuery())).str();
-  if (queries.isName())
-    plan.querySize = queries.getName().str();
-  if (countChunks || !(queries.isName() || queries.isConstant()))
-    plan.split = false;
-  else if (queries.isConstant())
-    (queries.getValue() <= split.queries ? plan.tiled : plan.split) = false;
-  return plan;
+bool SumPlan::has(PlanKind kind) const {
+  return llvm::any_of(variants, [&](const PlanVariant &variant) { return variant.kind == kind; });
 }
 
+namespace {
+/// The predicted clocks of a sum for some number of queries, by each of its plans.
+class Clocks {
+public:
+  Clocks(WeightedSumOp sum, const Plan &plan, const Machine &machine)
+      : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())),
+        querySize(sum.getResult().getType().getShape()[sum.getQuery()]) {}
+
+  double of(PlanKind kind, int64_t queries) {
+    if (querySize.isName())
+      sizes[querySize.getName()] = queries;
+    if (kind == PlanKind::Split)
+      return splitClocks(sum, plan.split, plan.lanes, machine, sizes);
+    return tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes);
+  }
+
+  bool isSplit(int64_t queries) {
+    return of(PlanKind::Split, queries) <= std::min(of(PlanKind::NarrowTiles, queries), of(PlanKind::Tiles, queries));
+  }
+  bool isNarrow(int64_t queries) { return of(PlanKind::NarrowTiles, queries) < of(PlanKind::Tiles, queries); }
+
+  /// The most queries for which keys are split.
+  int64_t splitLimit() {
+    int64_t limit = 0;
+    for (int64_t queries = 1; queries <= 64; queries *= 2)
+      if (isSplit(queries))
+        limit = queries;
+    return limit;
+  }
+
+  /// The most queries for which narrow tiles are quicker, on average over what the last wide tile may have. One less
+  /// than a multiple of a wide tile, so that where all are full they are wide.
+  int64_t narrowLimit() {
+    for (int64_t tiles = 16; tiles > 0; tiles /= 2) {
+      double narrow = 0, wide = 0;
+      for (unsigned fewer = 1; fewer <= plan.tile.queries; ++fewer) {
+        narrow += of(PlanKind::NarrowTiles, tiles * plan.tile.queries - fewer);
+        wide += of(PlanKind::Tiles, tiles * plan.tile.queries - fewer);
+      }
+      if (narrow < wide)
+        return tiles * plan.tile.queries - 1;
+    }
+    return 0;
+  }
+
+private:
+  WeightedSumOp sum;
+  const Plan &plan;
+  const Machine &machine;
+  SizeValues sizes;
+  SizeAttr querySize;
+};
+} // namespace
+
+/// Few queries are split over keys, some are computed in narrow tiles, many in wide ones; all are split where the value
+/// depends on the query. Wide tiles are what counts chunks.
+static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &machine) {
+  SumPlan result;
+  result.statement = sum;
+  result.name = sum.getName().str();
+  if (!isFusible(sum) || !isTileable(sum)) {
+    result.variants = {{isFusible(sum) ? PlanKind::Split : PlanKind::Nest, "", 0}};
+    return result;
+  }
+  SizeAttr size = sum.getResult().getType().getShape()[sum.getQuery()];
+  result.queryName = indexName(sum.getBody().getArgument(sum.getQuery())).str();
+  if (plan.countChunks || !(size.isName() || size.isConstant())) {
+    result.variants = {{PlanKind::Tiles, "", 0}};
+    return result;
+  }
+  Clocks clocks(sum, plan, machine);
+  if (size.isConstant()) {
+    int64_t queries = size.getValue();
+    bool isSplit = plan.splitQueries ? queries <= *plan.splitQueries : clocks.isSplit(queries);
+    bool isNarrow = plan.narrowQueries ? queries <= *plan.narrowQueries : clocks.isNarrow(queries);
+    result.variants = {{isSplit ? PlanKind::Split : isNarrow ? PlanKind::NarrowTiles : PlanKind::Tiles, "", 0}};
+    return result;
+  }
+  int64_t split = plan.splitQueries ? *plan.splitQueries : clocks.splitLimit();
+  int64_t narrow = plan.narrowQueries ? *plan.narrowQueries : clocks.narrowLimit();
+  if (split > 0)
+    result.variants.push_back({PlanKind::Split, size.getName().str(), split});
+  if (narrow > split)
+    result.variants.push_back({PlanKind::NarrowTiles, size.getName().str(), narrow});
+  result.variants.push_back({PlanKind::Tiles, "", 0});
+  return result;
+}
+
+static bool computesInF64(KernelOp kernel) {
+  return llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
+    return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
+  });
+}
+
+/// The sizes for kernels of any size.
+///
 /// Register tiles of queries × keys: the product loads `vectors` query vectors and `keyUnroll` broadcast keys for
 /// vectors · keyUnroll multiply-adds, whose accumulators must fit the registers beside one step's loads and be enough
 /// to hide a multiply-add's latency. 32 registers: 4 × 4 = 16 accumulators; 16 registers: 3 × 4 = 12. Measured on
 /// Zen 4, 2048 tokens of 64: 4 × 4 takes 96% of the time of 3 × 8. 512 keys a chunk would take 98% of the
 /// time of 256, but a narrow window would visit half as many chunks again as it needs.
-Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
+///
+/// A narrow tile is one vector, with as many accumulators as hide the latency where that many multiply-adds begin in a
+/// clock. It reads keys more often: 2048 tokens take 1.03 of the time. But 14 tokens take a quarter of it, 200 take
+/// 0.8.
+static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   unsigned vectors = machine.vectorRegisters >= 32 ? 4 : 3;
-  bool isDouble = llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
-    return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
-  });
+  bool isDouble = computesInF64(kernel);
   unsigned bytesPerScore = isDouble ? 8 : 4;
   Plan plan;
-  plan.countChunks = countChunks;
   plan.lanes = machine.vectorBytes / bytesPerScore;
   plan.tile.lanes = plan.lanes;
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
+  plan.tile.block = 32;
   plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
+  plan.narrow = plan.tile;
+  plan.narrow.queries = plan.lanes;
+  plan.narrow.keyUnroll = plan.narrow.valueUnroll = machine.multiplyAdds > 1 ? 8 : 4;
+  return plan;
+}
+
+llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const PlanOptions &options) {
+  if (llvm::Error error = checkSettings(options.settings))
+    return error;
+  Plan plan = generalPlan(kernel, machine);
+  plan.countChunks = options.countChunks;
+  for (const PlanSetting &setting : planSettings())
+    if (auto given = options.settings.find(setting.name.str()); given != options.settings.end())
+      setting.set(plan, given->second);
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),
@@ -94,13 +190,15 @@ Plan Plan::choose(KernelOp kernel, const Machine &machine, bool countChunks) {
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op); sum && !sum.getWhere().empty())
       addRange(plan.ranges, sum.getName(), sum.getWhere());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
-      plan.sums.push_back(chooseForSum(sum, plan.split, countChunks));
-    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op))
-      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan.lanes))
+      plan.sums.push_back(chooseForSum(sum, plan, machine));
+    // What softmaxes alone read is computed with them.
+    bool isFused = !op->use_empty() && llvm::all_of(op->getUsers(), llvm::IsaPred<SoftmaxOp>);
+    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && !isFused)
+      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan))
         plan.matrices.push_back(*matrix);
   });
   if (machine.device != Device::Cpu)
-    plan.chooseForGpu(isDouble);
+    plan.chooseForGpu(computesInF64(kernel));
   return plan;
 }
 
@@ -113,38 +211,70 @@ const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
   return found == matrices.end() ? nullptr : &*found;
 }
 
-std::optional<Plan::Limit> Plan::limit(mlir::Operation *statement) const {
-  if (const MatrixPlan *plan = matrix(statement); plan && !plan->rowSize.empty())
-    return Limit{plan->rowSize, plan->rows - 1};
-  if (!gpu && llvm::isa<WeightedSumOp>(statement) && sum(statement).tiled && sum(statement).split)
-    return Limit{sum(statement).querySize, split.queries};
-  return std::nullopt;
+std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
+  if (llvm::isa<WeightedSumOp>(statement))
+    return sum(statement).variants;
+  const MatrixPlan *plan = matrix(statement);
+  if (!plan)
+    return {{}};
+  std::vector<PlanVariant> variants = {{PlanKind::Matrix, "", 0}};
+  if (!plan->rowSize.empty())
+    variants.insert(variants.begin(), {PlanKind::Nest, plan->rowSize, plan->rows - 1});
+  return variants;
 }
 
 std::vector<std::string> Plan::countedSums() const {
   std::vector<std::string> names;
   for (const SumPlan &sum : sums)
-    if (countChunks && sum.tiled && !gpu)
+    if (countChunks && !gpu && sum.has(PlanKind::Tiles))
       names.push_back(sum.name);
   return names;
+}
+
+static void print(llvm::raw_ostream &os, const char *name, const TilePlan &tile) {
+  os << name << ": " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
+     << " keys a chunk, added in blocks of " << tile.block << ", register tiles of " << tile.queries << " x "
+     << tile.keyUnroll << " scores and " << tile.queries << " x " << tile.valueUnroll << " outputs"
+     << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n";
+}
+
+static llvm::StringRef nameOf(PlanKind kind) {
+  switch (kind) {
+  case PlanKind::Nest:
+    return "by rows";
+  case PlanKind::Matrix:
+    return "matrix";
+  case PlanKind::Split:
+    return "split";
+  case PlanKind::NarrowTiles:
+    return "narrow";
+  case PlanKind::Tiles:
+    return "tiled";
+  }
+  llvm_unreachable("unknown plan");
 }
 
 void Plan::print(llvm::raw_ostream &os) const {
   if (gpu)
     return printForGpu(os);
-  os << "tiled: " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
-     << " keys a chunk, register tiles of " << tile.queries << " x " << tile.keyUnroll << " scores and " << tile.queries
-     << " x " << tile.valueUnroll << " outputs" << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n"
-     << "split: " << split.chunk << " keys a chunk, spans for " << split.tasks << " tasks, at most " << split.rows
-     << " rows in a pass over keys, register tiles of " << split.scoreKeys << " keys x " << lanes << " terms and "
-     << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs\n"
-     << "other statements: vectors of " << lanes << '\n';
+  auto some = [&](PlanKind kind) { return llvm::any_of(sums, [&](const SumPlan &sum) { return sum.has(kind); }); };
+  if (some(PlanKind::Tiles))
+    ::print(os, "tiled", tile);
+  if (some(PlanKind::NarrowTiles))
+    ::print(os, "narrow", narrow);
+  if (some(PlanKind::Split))
+    os << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block << ", spans for "
+       << split.tasks << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of "
+       << split.scoreKeys << " keys x " << lanes << " terms and " << split.keyTile << " keys x "
+       << split.valueVectors * lanes << " outputs\n";
+  os << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums) {
     os << "sum " << sum.name << ": ";
-    if (sum.tiled && sum.split)
-      os << "split for at most " << split.queries << ' ' << sum.queryName << ", else tiled\n";
-    else
-      os << (sum.tiled ? "tiled" : sum.split ? "split" : "by rows") << '\n';
+    for (const PlanVariant &variant : sum.variants)
+      if (!variant.size.empty())
+        os << nameOf(variant.kind) << " for at most " << variant.atMost << ' ' << sum.queryName << ", else ";
+      else
+        os << nameOf(variant.kind) << '\n';
   }
   for (const MatrixPlan &matrix : matrices) {
     os << "matrix " << matrix.name << ": ";

@@ -146,6 +146,7 @@ def compile(
     check_bounds: bool = False,
     count_chunks: bool = False,
     copy: bool | None = None,
+    plan: Mapping[str, int] | None = None,
 ) -> Kernel:
     """Compiles one kernel of a spec for this machine.
 
@@ -159,6 +160,8 @@ def compile(
         the kernel visited, on how many of them it evaluated the mask, and how many there are.
     copy: on a GPU, arrays in the CPU's memory are copied there and back; without, they are an error. By default True for the
         target "opencl", for which no Python library has arrays.
+    plan: sizes of the plan in place of those that are chosen, such as {"tile.chunk": 512} (`attnc --plan=help` lists them).
+        Without, they come from the tuning database that the variable ATTN_TUNING_DB names, where it has this kernel.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
@@ -173,6 +176,7 @@ def compile(
         check_bounds=check_bounds,
         count_chunks=count_chunks,
         copy=target == "opencl" if copy is None else copy,
+        plan=None if plan is None else dict(plan),
     )
     return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
 

@@ -214,3 +214,30 @@ attn.kernel @product(%x: !attn.tensor<[B, I, K], f32>, %y: !attn.tensor<[B, K, J
   }
   attn.return %out : !attn.tensor<[B, I, J], f32> as f32
 }
+
+// Weights that are returned without a mask are in memory: what sums them stays a product of matrices.
+// CHECK-LABEL: attn.kernel @returned_weights(
+// CHECK:         %weight, %logsumexp = attn.softmax "weight", ""(%weight_score)
+// CHECK-NEXT:    %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NOT:     attn.weighted_sum
+// CHECK:         attn.return %out : {{.*}}, %weight :
+attn.kernel @returned_weights(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32, %weight : !attn.tensor<[M, N], f32> as f32
+}

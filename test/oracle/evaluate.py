@@ -97,6 +97,7 @@ class _Evaluation:
     def __init__(self, spec, sizes, tensors, statement: Statement, noise: float, generator):
         self.sizes, self.tensors, self.statement = sizes, tensors, statement
         self.noise, self.generator = noise, generator
+        self.halves = any(each.dtype == "bf16" for each in spec.parameters)
         self.functions: dict[str, Function] = {each.name: each for each in spec.functions}
         own = sum(len(node.indices) for node in statement.expr.walk() if node.operator == "reduce" and node.text != "softmax")
         self.axes = len(statement.indices) + own
@@ -156,13 +157,13 @@ class _Evaluation:
         return value * (1 + self.noise * self.generator.uniform(-1, 1, value.shape))
 
     def noisy_sum(self, terms: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        """Partial sums are rounded too. Kernels add at most 256 terms in order (the keys of a chunk): where they are equal, their
-        roundings may all go the same way, and ALLOWANCE (check.py) times this error is what that comes to."""
+        """Partial sums are rounded too. Kernels add at most 64 terms in order (a block of keys): where they are equal, their
+        roundings may all go the same way. Beyond that their error does not grow with how many there are."""
         total = terms.sum(axes, keepdims=True)
         if not self.noise or total.dtype.kind != "f":
             return total
         count = math.prod(terms.shape[axis] for axis in axes)
-        error = self.noise * np.abs(terms).sum(axes, keepdims=True) * max(1, min(count, 256) / 16)
+        error = self.noise * np.abs(terms).sum(axes, keepdims=True) * max(1, min(count, 64) / 32)
         return total + self.generator.uniform(-1, 1, total.shape) * error
 
     def applied(self, function: Function, arguments: list[np.ndarray]) -> np.ndarray:
@@ -218,4 +219,8 @@ class _Evaluation:
             total = self.noisy(total + np.exp(sink - highest))
         if expr.text == "logsumexp":
             return np.log(total) + highest
-        return np.where(np.isneginf(body), 0, powers / np.where(total == 0, 1, total))  # also in rows of NaN
+        weights = np.where(np.isneginf(body), 0, powers / np.where(total == 0, 1, total))  # also in rows of NaN
+        if self.noise and self.halves:
+            # Rounded to bf16 for a bf16 sum, where the processor multiplies pairs of such numbers. Values may cancel in it.
+            weights = weights * (1 + 2.0**-9 * self.generator.uniform(-1, 1, weights.shape))
+        return weights

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import sys
 
 import pytest
@@ -11,20 +12,86 @@ import attn
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
-from bench import catalogue, measure, page, table  # noqa: E402
-from bench.attention import Variant, attention  # noqa: E402
+from bench import catalogue, formula, measure, others, page, table, variants  # noqa: E402
+from bench.attention import attention  # noqa: E402
+from bench.memory import most_memory  # noqa: E402
 
-VARIANTS = {name: value for name, value in vars(catalogue).items() if isinstance(value, Variant)}
+VARIANTS = {name: value for name, value in vars(variants).items() if isinstance(value, variants.Variant)}
 SIZES = dict(batch=2, heads=4, queries=300, width=16)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TorchScript, which oneDNN is reached through
 @pytest.mark.parametrize("name", VARIANTS)
-def test_spec_formula_and_pytorch_agree(name):
+def test_spec_formula_and_peers_agree(name):
     workload = attention(name, VARIANTS[name], **SIZES)
-    expected = workload.formula(**workload.inputs)
-    torch.testing.assert_close(attn.compile(workload.spec)(*workload.inputs.values()), expected, rtol=1e-5, atol=1e-5)
-    if "sdpa" in workload.peers:
-        torch.testing.assert_close(workload.peers["sdpa"]()(), expected, rtol=1e-4, atol=1e-5)
+    assert workload.error(attn.compile(workload.spec)(*workload.inputs.values())) < 1e-5
+    if VARIANTS[name].dropout:
+        return  # PyTorch's bits are others
+    assert workload.error(workload.formula(**workload.inputs)) < 1e-5
+    for who in {"sdpa", "onednn"} & set(workload.peers):
+        with torch.no_grad():
+            assert workload.error(workload.peers[who](**workload.inputs)()) < 1e-4
+
+
+def test_dropout_drops_in_all_formulas():
+    workload = attention("dropout", variants.DROPOUT, queries=8, keys=4096)
+    sdpa = workload.peers["sdpa"](**workload.inputs)
+    for result in (workload.formula(**workload.inputs), sdpa()):
+        assert 1e-2 < workload.error(result) < 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("who, dtype, queries", [*itertools.product(["onednn", "ggml"], ["f32", "bf16"], [1, 300]), ("iree", "f32", 300)])
+def test_other_libraries_agree(who, dtype, queries):
+    if who == "onednn" and dtype == "bf16" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("oneDNN needs AVX-512 for bf16")
+    groups = 6 if who == "iree" else 3
+    workload = attention(who, batch=2, heads=6, groups=groups, queries=queries, keys=600, width=32, dtype=dtype)
+    try:
+        with torch.no_grad():
+            result = workload.peers[who](**workload.inputs)()
+    except ImportError as reason:
+        pytest.skip(str(reason))
+    result = torch.from_numpy(result.to_host()).view(2, 6, queries, 32) if who == "iree" else result
+    assert workload.error(result) < (1e-5 if dtype == "f32" else 4e-2)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("f32", 1e-5), ("bf16", 1e-2)])
+def test_pages_and_no_pages_agree(dtype, tolerance):
+    workload = others.paged(dtype, tokens=64)
+    kernel = attn.compile(workload.spec, dtype=None if dtype == "f32" else dtype)
+    assert workload.error(kernel(*workload.inputs.values())) < tolerance
+    without = workload.peers["attn without pages"](**workload.inputs)()
+    assert workload.error(without[:, :, 0]) < tolerance
+
+
+def test_a_large_attention_is_checked_in_part(monkeypatch):
+    monkeypatch.setattr(formula, "WHOLE_SCORES", 0)
+    workload = attention("ragged", variants.RAGGED, **SIZES | {"batch": 3})
+    result = attn.compile(workload.spec)(*workload.inputs.values())
+    assert workload.checked(result).shape == (2, 4, formula.CHECKED_QUERIES, 16)
+    assert workload.error(result) < 1e-5
+    result[-1, 0, -1, 0] += 100
+    assert workload.error(result) > 1
+
+
+def test_every_name_and_dtype_is_one_workload():
+    names = [(group, each.name, each.dtype) for group, workloads in catalogue.GROUPS.items() for each in workloads()]
+    assert len(set(names)) == len(names)
+
+
+def test_memory_is_what_a_kernel_keeps_between_its_statements():
+    kernel = attn.compile("""attention twice(x: f32[N, D], w: f32[D, D]) {
+  y[n, d] = sum[j](x[n, j] * w[j, d])
+  z[n, d] = sum[j](y[n, j] * w[j, d])
+  return z
+}
+""")
+    x, w, z = torch.randn(3000, 256), torch.randn(256, 256) / 16, torch.empty(3000, 256)
+    assert x.nbytes <= most_memory(kernel, [x, w, z], threads=1) < 2 * x.nbytes
+    torch.testing.assert_close(z, x @ w @ w, rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError, match="w: dimension 0 .D. is 255"):
+        most_memory(kernel, [x, w[1:], z], threads=1)
 
 
 @pytest.mark.parametrize("name", ["WINDOW", "CAUSAL"])
@@ -34,10 +101,15 @@ def test_flops_are_those_that_the_mask_leaves(name):
     assert workload.flops == pytest.approx(4 * pairs * 8)
 
 
-@pytest.mark.parametrize("workload", [catalogue.textbook(), catalogue.additive("additive", 1, 7, 9), catalogue.self_attention(14)])
+@pytest.mark.parametrize("workload", [others.textbook(), others.additive("additive", 1, 7, 9), others.self_attention(14)])
 def test_formulas_of_the_other_workloads(workload):
     found = attn.compile(workload.spec)(*workload.inputs.values())
     torch.testing.assert_close(found, workload.formula(**workload.inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_slow_peers_run_in_few_rounds():
+    seconds = {"attn": [1.0, 1.0, 1.0], "fast": [9.0, 9.0, 9.0], "slow": [11.0, 11.0, 11.0], "unknown": [11.0, 11.0]}
+    assert [who for who in seconds if measure.is_slow(seconds, who)] == ["slow"]
 
 
 class Meter:
@@ -48,7 +120,7 @@ class Meter:
 def test_a_row_of_the_table():
     workload = attention("small", queries=64, heads=2, width=8)
 
-    def broken():
+    def broken(**inputs):
         raise RuntimeError("cannot\nat all")
 
     peers = {"sdpa": workload.peers["sdpa"], "broken": broken}
@@ -56,6 +128,7 @@ def test_a_row_of_the_table():
     attn.set_num_threads(0)
     assert set(row.seconds) == {"attn", "sdpa"} and row.best_peer() == "sdpa"
     assert row.share() == (pytest.approx(row.flops / row.median("attn") / 1e12), "FMA")
+    assert row.memory > 0 and f"{row.memory / 1e6:.2f} MB" in table.line(row)
     assert table.failures([row]) == "- small: broken: cannot"
     assert table.line(row).count("|") == table.header().splitlines()[0].count("|")
 

@@ -77,6 +77,21 @@ def test_a_sum_is_exact_to_2e_6_of_its_terms_however_many(terms, alike):
     np.testing.assert_allclose(np.exp(denominator.astype("d")), exact, rtol=1e-5)  # the logarithm is rounded, too
 
 
+@pytest.mark.parametrize("queries", [3, 20])  # split and tiled
+def test_equal_weights_do_not_add_up_roundings(queries):
+    # The first key's weight is 1; each of the others, added to it by itself, would be lost.
+    bias = np.full((1, 256), np.log(0.9 * 2.0**-24), "f")
+    bias[0, 0] = 0
+    v = np.stack([np.ones_like(bias), np.where(bias < 0, -1, 1)], -1).astype("f")  # columns where sum and weighted sum are off alike, and not
+    kernel = attn.compile(
+        "attention f(q: f32[B, M], bias: f32[B, N], v: f32[B, N, E]) {\n  weight[b, m, n] = softmax[n](q[b, m] + bias[b, n])\n"
+        "  out[b, m, e] = sum[n](weight[b, m, n] * v[b, n, e])\n  return out\n}\n"
+    )
+    weights = np.exp(bias.astype("d"))
+    exact = (weights[..., None] * v).sum(1) / weights.sum()
+    np.testing.assert_allclose(kernel(np.zeros((1, queries), "f"), bias, v)[0], np.broadcast_to(exact, (queries, 2)), rtol=5e-6)
+
+
 @pytest.mark.parametrize("dtype, unit", [("f16", 2.0**-11), ("bf16", 2.0**-8)])
 def test_narrow_dtypes_are_computed_in_f32_and_rounded_once(dtype, unit):
     torch = pytest.importorskip("torch")

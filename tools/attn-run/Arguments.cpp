@@ -38,6 +38,7 @@ compilation
   --kernel NAME               of a file with more than one
   --set NAME=INT              fixes a size at compile time
   --dtype f32|bf16|f16        instead of the source's own
+  --plan NAME=INT             a size of the plan instead of the one that is chosen; attnc --plan=help lists them
   --check-bounds              data-dependent subscripts out of bounds are errors
   --count-chunks              one more output NAME_chunks for each tiled sum NAME: the chunks of keys visited, those of
                               them on which the mask was evaluated, and all there are; not with --check
@@ -145,6 +146,16 @@ Arguments attn::run::parseArguments(const std::vector<std::string> &words) {
          if (!size || *size < 0)
            throw Failure(fmt::format("--set {}: expected a whole number of at least 0, but found '{}'", name, text));
          insertOnce(arguments.options.sizes, option, name, *size);
+       }},
+      {"--plan",
+       [&](const std::string &option, const std::string &value) {
+         auto [name, text] = splitAssignment(option, value);
+         std::optional<int64_t> size = parseInteger(text);
+         if (!size)
+           throw Failure(fmt::format("--plan {}: expected a whole number, but found '{}'", name, text));
+         if (!arguments.options.plan)
+           arguments.options.plan.emplace();
+         insertOnce(*arguments.options.plan, option, name, *size);
        }},
       {"--tolerance",
        [&](const std::string &option, const std::string &value) {

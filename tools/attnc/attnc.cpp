@@ -1,11 +1,11 @@
 //===- attnc.cpp - The compiler: attention ahead of time ------------------===//
 //
 // attnc SPEC.attn writes SPEC.o and SPEC.h; attnc --emit=STAGE prints a stage instead. What it does is in
-// attn/Compiler/Compiler.h; here are the command line and the files.
+// attn/Compiler/Compiler.h; here are the command line and the files. attnc tune is attn/Compiler/Tune.h.
 //
 //===----------------------------------------------------------------------===//
 
-#include "attn/Compiler/Compiler.h"
+#include "Tune.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
@@ -18,18 +18,25 @@ namespace cl = llvm::cl;
 
 static cl::OptionCategory category("Options of attnc");
 
-static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::cat(category));
+static cl::SubCommand tuneCommand("tune", "Find the plan that is fastest on this machine, and store it");
+/// Options that both commands have.
+static cl::SubCommandGroup always({&cl::SubCommand::getTopLevel(), &tuneCommand});
+
+static cl::opt<std::string> input(cl::Positional, cl::desc("SPEC.attn"), cl::cat(category), cl::sub(always));
 static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"), cl::value_desc("NAME"),
-                                   cl::cat(category));
+                                   cl::cat(category), cl::sub(always));
 static cl::opt<std::string> target("target",
                                    cl::desc("Compile for this machine: host, cuda, opencl, or Halide targets such as "
                                             "arm-64-linux, of which a call takes the first that suits the processor "
                                             "and where the tensors are"),
                                    cl::value_desc("TARGET,..."), cl::init("host"), cl::cat(category));
 static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
-                                 cl::cat(category));
+                                 cl::cat(category), cl::sub(always));
 static cl::opt<std::string> dtype("dtype", cl::desc("Compute with this dtype instead of the source's: f32, bf16, f16"),
-                                  cl::value_desc("DTYPE"), cl::cat(category));
+                                  cl::value_desc("DTYPE"), cl::cat(category), cl::sub(always));
+static cl::list<std::string>
+    plan("plan", cl::desc("Give the plan this size, instead of the one that is chosen; 'help' lists them"),
+         cl::value_desc("NAME=INT"), cl::cat(category));
 static cl::opt<std::string> emitStage(
     "emit",
     cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl; or write the object"),
@@ -50,6 +57,14 @@ static cl::opt<bool> copy("copy", cl::desc("On a GPU: copy tensors in the CPU's 
 static cl::opt<std::string> output("o", cl::desc("Where to write: the object (its header beside it), or the stage"),
                                    cl::value_desc("PATH"), cl::cat(category));
 
+static cl::list<std::string> shapes("shape", cl::desc("Measure at these sizes (may be given several times)"),
+                                    cl::value_desc("NAME=INT,..."), cl::cat(category), cl::sub(tuneCommand));
+static cl::opt<int> threads("threads", cl::desc("Measure on this many threads; 0: one a core"), cl::value_desc("N"),
+                            cl::cat(category), cl::sub(tuneCommand));
+static cl::opt<std::string> database("database",
+                                     cl::desc("Where to store the plan; otherwise where ATTN_TUNING_DB says"),
+                                     cl::value_desc("PATH"), cl::cat(category), cl::sub(tuneCommand));
+
 static int fail(const llvm::Twine &message) {
   llvm::errs() << "attnc: error: " << message << '\n';
   return 1;
@@ -64,15 +79,46 @@ static int writeFile(llvm::StringRef path, llvm::StringRef contents) {
   return error ? fail("cannot write " + llvm::toString(std::move(error))) : 0;
 }
 
-/// Reads --set NAME=INT into `sizes`. Returns the exit status.
-static int readSizes(std::map<std::string, int64_t> &sizes) {
-  for (llvm::StringRef setting : set) {
-    auto [name, value] = setting.split('=');
-    int64_t number;
-    if (name.empty() || value.getAsInteger(10, number) || number < 0)
-      return fail("--set needs NAME=INT with an integer of at least 0, but was given '" + setting + "'");
-    sizes[name.str()] = number;
+/// Reads NAME=INT of `option` into `numbers`. Returns the exit status.
+static int readNumber(llvm::StringRef option, llvm::StringRef text, std::map<std::string, int64_t> &numbers) {
+  auto [name, value] = text.split('=');
+  int64_t number;
+  if (name.empty() || value.getAsInteger(10, number) || number < 0)
+    return fail(option + " needs NAME=INT with an integer of at least 0, but was given '" + text + "'");
+  numbers[name.str()] = number;
+  return 0;
+}
+
+/// The options of both commands. Returns the exit status.
+static int readOptions(attn::CompileOptions &options) {
+  options.kernel = kernel;
+  options.dtype = dtype;
+  options.name = input == "-" ? "<stdin>" : input.getValue();
+  for (llvm::StringRef setting : set)
+    if (int status = readNumber("--set", setting, options.sizes))
+      return status;
+  return 0;
+}
+
+static int tune(llvm::StringRef source) {
+  attn::CompileOptions options;
+  if (int status = readOptions(options))
+    return status;
+  attn::TuneOptions tuning;
+  for (llvm::StringRef text : shapes) {
+    attn::TuneShape &shape = tuning.shapes.emplace_back();
+    for (llvm::StringRef size : llvm::split(text, ','))
+      if (int status = readNumber("--shape", size, shape))
+        return status;
   }
+  if (tuning.shapes.empty())
+    return fail("tune needs a shape to measure at: --shape NAME=INT,...");
+  if (threads < 0)
+    return fail("--threads needs an integer of at least 0, but was given " + llvm::Twine(threads));
+  tuning.threads = threads;
+  const char *variable = std::getenv("ATTN_TUNING_DB");
+  std::string path = database.empty() && variable ? variable : database.getValue();
+  attn::tuneAndReport(source, options, tuning, path);
   return 0;
 }
 
@@ -92,26 +138,19 @@ static int writeObject(llvm::StringRef source, const attn::CompileOptions &optio
   return status ? status : writeFile(headerPath, file.header);
 }
 
-static int compile() {
-  if (printMachine)
-    return writeFile(output.empty() ? "-" : output.getValue(), attn::describeMachine(target));
-  if (input.empty())
-    return fail("needs a spec: attnc SPEC.attn");
-  if (gradient.getNumOccurrences())
-    return fail("--grad is not supported yet");
-  auto file = llvm::MemoryBuffer::getFileOrSTDIN(input);
-  if (!file)
-    return fail("cannot read " + input + ": " + file.getError().message());
+static int compile(llvm::StringRef source) {
   attn::CompileOptions options;
-  options.kernel = kernel;
+  if (int status = readOptions(options))
+    return status;
   options.target = target;
-  options.dtype = dtype;
-  options.name = input == "-" ? "<stdin>" : input.getValue();
   options.checkBounds = checkBounds;
   options.copy = copy;
-  if (int status = readSizes(options.sizes))
-    return status;
-  llvm::StringRef source = (*file)->getBuffer();
+  for (llvm::StringRef setting : plan) {
+    if (!options.plan)
+      options.plan.emplace();
+    if (int status = readNumber("--plan", setting, *options.plan))
+      return status;
+  }
   if (explain)
     return writeFile(output.empty() ? "-" : output.getValue(), attn::explain(source, options));
   if (emitStage == "object")
@@ -119,12 +158,27 @@ static int compile() {
   return writeFile(output.empty() ? "-" : output.getValue(), attn::emit(source, options, emitStage));
 }
 
+static int run() {
+  if (printMachine)
+    return writeFile(output.empty() ? "-" : output.getValue(), attn::describeMachine(target));
+  if (llvm::is_contained(plan, "help"))
+    return writeFile("-", attn::describePlanSettings());
+  if (input.empty())
+    return fail("needs a spec: attnc SPEC.attn");
+  if (gradient.getNumOccurrences())
+    return fail("--grad is not supported yet");
+  auto file = llvm::MemoryBuffer::getFileOrSTDIN(input);
+  if (!file)
+    return fail("cannot read " + input + ": " + file.getError().message());
+  return tuneCommand ? tune((*file)->getBuffer()) : compile((*file)->getBuffer());
+}
+
 int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category);
   cl::SetVersionPrinter([](llvm::raw_ostream &os) { os << "attnc " ATTN_VERSION "\n"; });
   cl::ParseCommandLineOptions(argc, argv, "attnc: a compiler for attention\n");
   try {
-    return compile();
+    return run();
   } catch (const attn::CompileError &error) {
     llvm::errs() << error.what() << '\n';
   } catch (const std::exception &error) {

@@ -26,14 +26,17 @@ public:
 
   SizePolynomial &operator+=(const SizePolynomial &other);
   SizePolynomial operator*(const SizePolynomial &other) const;
-  bool operator==(const SizePolynomial &other) const = default;
+  bool operator==(const SizePolynomial &other) const { return terms == other.terms; }
 
   /// The terms of the highest degree first.
   std::string str() const;
+  /// Its value where names have these values; a size that has none is 0.
+  double evaluate(const llvm::StringMap<int64_t> &values) const;
 
 private:
   /// A product of sizes, in order, and its coefficient, which is not 0.
   std::map<std::vector<std::string>, int64_t> terms;
+  std::map<std::string, SizeAttr> quotients; ///< What those names in `terms` stand for that are no sizes' names.
 };
 
 struct Cost {
@@ -44,6 +47,9 @@ struct Cost {
 
   Cost &operator+=(const Cost &other);
 };
+
+/// The cost of a statement's own formula, or of a softmax for its scores, without bytes.
+Cost costOf(mlir::Operation *statement);
 
 /// The cost of all formulas of `kernel`. An attn.tensor, and the result of an attn.weighted_sum, is stored; scores,
 /// masks and weights that nobody returns are not. Of sums that exclude each other (`where` a flag, `where` its

@@ -57,6 +57,10 @@ struct CompileOptions {
   bool countChunks = false;
   /// On a GPU: tensors in the CPU's memory are copied there and back. Without, they are an error.
   bool copy = false;
+  /// Sizes of the plan by name, in place of those that are chosen: "tile.chunk" (`attnc --plan=help` lists them).
+  /// Without, they come from the tuning database that the variable ATTN_TUNING_DB names (attn/Compiler/Tune.h), where
+  /// it has this kernel on this machine.
+  std::optional<std::map<std::string, int64_t>> plan = {};
 };
 
 /// A parameter or an output of a kernel.
@@ -126,6 +130,9 @@ ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &opti
 /// What was rewritten in the kernels of `source` and why, with the costs of their formulas before and after:
 /// operations, calls of functions and bytes, as polynomials in the sizes that are not fixed. Throws CompileError.
 ATTN_EXPORT std::string explain(std::string_view source, const CompileOptions &options);
+
+/// The sizes of plans that CompileOptions::plan may have, a line each: name, values, meaning.
+ATTN_EXPORT std::string describePlanSettings();
 
 /// What is known of the processor that `target` names, a line each: its instructions and registers, and of "host" its
 /// cores and caches. Throws CompileError for an unknown target.

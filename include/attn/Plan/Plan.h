@@ -10,7 +10,10 @@
 #include "attn/IR/Attn.h"
 #include "attn/Plan/GpuPlan.h"
 
+#include "llvm/Support/Error.h"
+
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,9 +30,14 @@ struct Machine {
   Device device = Device::Cpu;   ///< What runs the kernels.
   bool runsHere = false;         ///< This process can run its code, given the device and its driver.
 
+  // What predictions are made from. Nothing is measured: plans for a target are the same wherever they are made.
+  double gigahertz = 3;      ///< Clock.
+  unsigned multiplyAdds = 2; ///< Vectors of float32 multiply-adds that a core begins in a clock.
+  double readGigabytes = 20; ///< 10^9 bytes that a core reads from memory in a second.
+
   unsigned cores = 0;
-  std::array<uint64_t, 3> cacheBytes =
-      {}; ///< A core's first cache of data, its second, and the third that cores share.
+  /// A core's first cache of data, its second, and the third that cores share.
+  std::array<uint64_t, 3> cacheBytes = {};
 
   /// The target without its features: x86-64-linux.
   std::string platform() const;
@@ -42,19 +50,31 @@ struct TilePlan {
   unsigned queries = 12;    ///< Queries in a tile: a multiple of lanes; all of them in registers at once.
   unsigned keyUnroll = 8;   ///< Keys of a register tile of the score product.
   unsigned valueUnroll = 8; ///< Value columns of a register tile of the weighted sum.
-  unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of keyUnroll.
+  unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of block.
+  unsigned block = 32;      ///< Keys that are added in order, in registers: a multiple of keyUnroll.
   bool bf16Pairs = false;   ///< Products of bf16 tensors are computed two at a time, and weights rounded for them.
 };
 
 /// Sizes of the split plan: see docs/plans.md for its loop nest.
 struct SplitPlan {
-  int queries = 8;      ///< The most queries for which it is taken rather than the tiled plan.
   int rows = 16;        ///< The most rows of an index that share keys in one pass over them.
-  int chunk = 256;      ///< Keys between two rescalings.
-  int scoreKeys = 4;    ///< Keys of a register tile of the scores.
+  int chunk = 1024;     ///< Keys between two rescalings: a multiple of block.
+  int span = 256;       ///< No span is shorter.
+  int block = 64;       ///< Keys whose weighted sums are added in order: a multiple of keyTile.
+  int scoreKeys = 8;    ///< Keys of a register tile of the scores.
   int keyTile = 8;      ///< Keys of the weighted sum that are added for a row before the next row's turn.
-  int valueVectors = 4; ///< Vectors of value columns in a register tile of the weighted sum.
+  int valueVectors = 8; ///< Vectors of value columns in a register tile of the weighted sum: a power of two.
   int tasks = 32;       ///< Spans are made until there are as many tasks.
+};
+
+/// The loop nests of docs/plans.md.
+enum class PlanKind { Nest, Matrix, Split, NarrowTiles, Tiles };
+
+/// A way to compute a statement, for calls in which a size is at most some number.
+struct PlanVariant {
+  PlanKind kind = PlanKind::Nest;
+  std::string size; ///< Empty: for every call.
+  int64_t atMost = 0;
 };
 
 /// How a weighted sum is computed, together with the softmax that gives its weights.
@@ -62,9 +82,9 @@ struct SumPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the sum.
   std::string queryName;                ///< Of the query index, if it has one.
-  std::string querySize;                ///< Of its size, if that is a size's name.
-  bool tiled = false;                   ///< In tiles of queries.
-  bool split = false; ///< Split over keys; where both, for at most SplitPlan::queries. Neither: by rows.
+  std::vector<PlanVariant> variants;    ///< The first that suits a call; the last is for every call.
+
+  bool has(PlanKind kind) const;
 };
 
 /// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
@@ -73,6 +93,8 @@ struct KeyRangePlan {
   std::string possible; ///< Keys outside are not visited: "0 <= n < valid[b]".
   std::string certain;  ///< Chunks inside evaluate no mask.
 };
+
+struct Plan;
 
 /// The matrix plan of a statement: see docs/plans.md for its loop nest.
 struct MatrixPlan {
@@ -89,39 +111,47 @@ struct MatrixPlan {
   unsigned block = 192;                 ///< Terms whose chains are added in order; blocks are added in f64.
 
   /// The plan for `op`, if it suits it.
-  static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, unsigned lanes);
+  static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, const Plan &plan);
 };
 
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
 
+/// Sizes of plans by name ("tile.chunk": 512), in place of those that are chosen: see attn/Plan/Settings.h.
+using PlanSettings = std::map<std::string, int64_t>;
+
+struct PlanOptions {
+  bool countChunks = false; ///< See Plan::countChunks.
+  PlanSettings settings = {};
+};
+
 struct Plan {
   TilePlan tile;
+  TilePlan narrow; ///< For calls with fewer queries, of which a tile would be half empty.
   SplitPlan split;
+  /// The most queries for which the split plan and narrow tiles are taken. Not set: what is predicted to be quicker.
+  std::optional<int64_t> splitQueries, narrowQueries;
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
   unsigned lanes = 4;         ///< Elements of a vector in statements that are not tiled.
+  unsigned panelTiles = 64;   ///< MatrixPlan::tiles of every statement.
   bool countChunks = false;   ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
   /// The plan of a weighted sum.
   const SumPlan &sum(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
-  /// A statement may be computed in one way where a size is at most some number, and in another where it is not.
-  struct Limit {
-    std::string size;
-    int64_t atMost;
-  };
-  /// That of `statement`: for few queries its sum is split and otherwise tiled, or it is a matrix with few rows, for
-  /// which the matrix plan is not. Nothing where it is always computed in the same way.
-  std::optional<Limit> limit(mlir::Operation *statement) const;
+  /// The ways to compute `statement`: a weighted sum is split for few queries and otherwise tiled, a matrix with few
+  /// rows is a nest. A call takes the first that suits it; the last suits every call.
+  std::vector<PlanVariant> variants(mlir::Operation *statement) const;
   /// The names of the sums that count their chunks, in order.
   std::vector<std::string> countedSums() const;
 
-  static Plan choose(KernelOp kernel, const Machine &machine, bool countChunks = false);
+  /// Fails where a setting is unknown, or its value is none that it may have.
+  static llvm::Expected<Plan> choose(KernelOp kernel, const Machine &machine, const PlanOptions &options = {});
   void print(llvm::raw_ostream &os) const;
 
 private:

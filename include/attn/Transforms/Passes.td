@@ -136,6 +136,7 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
     log-sum-exp of the same scores share one. A sum over keys whose terms split into a weight, which does not
     depend on the last index, and a value, which does not depend on the query, becomes an
     `attn.weighted_sum`. Matrix products stay as they are: their left factor is a tensor in memory, not a weight to compute.
+    So do sums of weights that are returned and have no mask, which are in memory anyway.
 
     ```mlir
     %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {

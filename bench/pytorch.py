@@ -1,0 +1,40 @@
+"""PyTorch's fused attentions as peers."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from .formula import added
+from .variants import Variant
+from .workload import Call
+
+
+def sdpa(variant: Variant, q, k, v, **tensors) -> Call:
+    options = dict(enable_gqa=q.shape[1] != k.shape[1], dropout_p=variant.dropout)
+    if variant.causal and q.shape[2] == k.shape[2]:
+        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
+    mask = added(variant, q, k, tensors)
+    return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+
+
+def flex(variant: Variant, q, k, v, **tensors) -> Call:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch._dynamo.reset()
+    compiled = torch.compile(flex_attention)
+    change = (lambda s, b, h, m, n: variant.change(s, tensors, b, h, m, n)) if variant.change else None
+    blocks = None
+    if variant.mask:
+        blocks = create_block_mask(
+            lambda b, h, m, n: variant.mask(tensors, b, h, m, n),
+            q.shape[0], q.shape[1], q.shape[2], k.shape[2], device="cpu",
+        )  # fmt: skip
+
+    def call():
+        with torch.no_grad():
+            return compiled(
+                q, k, v, score_mod=change, block_mask=blocks, enable_gqa=q.shape[1] != k.shape[1]
+            )
+
+    return call

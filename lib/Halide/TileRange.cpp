@@ -1,0 +1,99 @@
+//===- TileRange.cpp - The tiled plan: which keys are visited ---------------===//
+
+#include "KeyBounds.h"
+#include "Tile.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+namespace attn::lowering {
+
+void Tile::defineRange(mlir::Region *mask, Environment environment) {
+  int size = plan.chunk;
+  Expr first = chunk * size, end = first + size;
+  MaskRange range;
+  if (mask)
+    range = maskRange(yielded(*mask), mask->getArguments().back());
+  ranged = range.possible.lower || range.possible.upper;
+  whole = end <= keyCount;
+
+  // The last tile's surplus queries repeat the last query.
+  SizeAttr querySize = op.getResult().getType().getShape()[op.getQuery()];
+  for (auto &[index, binding] : environment.indices)
+    if (binding.has(q))
+      binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
+  PlainRegion lowering(kernel, environment);
+  std::vector<Var> boundVars = tileVars({});
+  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
+
+  // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
+  auto overQueries = [&](const char *name, const std::shared_ptr<const KeyBound> &bound, bool largest) {
+    Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
+    each(tileVars({q})) = boundOfKeys(*bound, lowering, keyCount);
+    RDom queries(0, static_cast<int>(plan.queries));
+    std::vector<Expr> query = {queries.x};
+    query.insert(query.end(), bounds.begin(), bounds.end());
+    all(boundVars) = largest ? Expr(0) : keyCount;
+    all(bounds) = largest ? Halide::max(all(bounds), each(query)) : Halide::min(all(bounds), each(query));
+    rangeFuncs.push_back(all);
+    return all(bounds);
+  };
+  upper = range.possible.upper ? overQueries("upper", range.possible.upper, true) : keyCount;
+  lower = range.possible.lower ? overQueries("lower", range.possible.lower, false) : Expr(0);
+  if (range.certain.upper)
+    whole = whole && end <= overQueries("certain_upper", range.certain.upper, false);
+  if (range.certain.lower)
+    whole = whole && first >= overQueries("certain_lower", range.certain.lower, true);
+}
+
+RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition) const {
+  return keyTiles(plan.keyUnroll, plan.keyUnroll, inner, condition);
+}
+
+RDom Tile::keyPairs(llvm::ArrayRef<Expr> inner) const { return keyTiles(plan.keyUnroll, plan.keyUnroll / 2, inner); }
+
+RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner, Expr condition) const {
+  int chunkSize = plan.chunk;
+  llvm::SmallVector<Expr> counts(inner);
+  counts.append({points, chunkSize / size});
+  RDom domain = loopOver(counts);
+  visitRange(domain, domain[inner.size() + 1] * size, size, condition);
+  return domain;
+}
+
+void Tile::visitRange(RDom &domain, Expr key, int size, Expr condition) const {
+  Expr first = chunk * static_cast<int>(plan.chunk) + key;
+  // A condition becomes part of the bound, so that the loop is empty rather than its every step.
+  domain.where(first < (condition.defined() ? select(condition, upper, 0) : upper));
+  if (ranged)
+    domain.where(first + size > lower);
+}
+
+RDom Tile::blocksOfChunk() const {
+  int chunkSize = plan.chunk, size = plan.block;
+  RDom domain(0, chunkSize / size);
+  visitRange(domain, domain.x * size, size);
+  return domain;
+}
+
+RDom Tile::keysOfBlock(int points) const {
+  int size = plan.block, unroll = plan.keyUnroll;
+  RDom domain(0, points, 0, size / unroll);
+  visitRange(domain, block * size + domain.y * unroll, unroll);
+  return domain;
+}
+
+Expr Tile::keyOfBlock(const RDom &domain) const {
+  int tiles = plan.block / plan.keyUnroll;
+  return (block * tiles + domain.y) * domain.x.extent() + domain.x;
+}
+
+Expr Tile::keyOf(const RDom &domain) const {
+  int last = domain.dimensions() - 1;
+  return domain[last] * domain[last - 1].extent() + domain[last - 1];
+}
+
+} // namespace attn::lowering

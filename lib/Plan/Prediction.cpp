@@ -1,0 +1,213 @@
+//===- Prediction.cpp - What a plan takes, by a model ----------------------===//
+
+#include "attn/Plan/Prediction.h"
+
+#include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Fusion.h"
+
+#include <cmath>
+
+using namespace attn;
+
+/// Vector instructions for one vector of scores between the products: mask, maximum, difference, exp2, sum.
+static constexpr double softmaxInstructions = 22;
+/// Vector instructions of a function such as tanh.
+static constexpr double callInstructions = 30;
+/// Clocks until a multiply-add's result is there.
+static constexpr double multiplyAddLatency = 4;
+/// Loads that begin in a clock.
+static constexpr double loads = 2;
+/// Bytes that come from the second cache in a clock, half of the time while something else is done: where a tile's keys
+/// and values are.
+static constexpr double secondCacheBytes = 64;
+
+//===----------------------------------------------------------------------===//
+// Sizes
+//===----------------------------------------------------------------------===//
+
+SizeValues attn::typicalSizes(KernelOp kernel) {
+  SizeValues values;
+  for (mlir::StringAttr name : kernel.getSizeNames())
+    values[name] = 4;
+  auto assume = [&](SizeAttr size, int64_t value) {
+    if (size && size.isName())
+      values[size.getName()] = value;
+  };
+  kernel.walk([&](ReduceOp reduce) {
+    for (SizeAttr size : reduce.getSizes().getAsRange<SizeAttr>())
+      assume(size, 64);
+  });
+  auto shapeOf = [](mlir::Value tensor) { return llvm::cast<AttnTensorType>(tensor.getType()).getShape(); };
+  for (mlir::Value parameter : kernel.getParameters())
+    if (!shapeOf(parameter).empty())
+      assume(shapeOf(parameter).back(), 64);
+  kernel.walk([&](mlir::Operation *op) {
+    if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op))
+      for (SizeAttr size : shapeOf(softmax.getScore()).take_back(2))
+        assume(size, 1024);
+    if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
+      assume(sum.getKeySize(), 1024);
+  });
+  return values;
+}
+
+static double valueOf(SizeAttr size, const SizeValues &sizes) { return size.evaluate(sizes).value_or(0); }
+
+static double elements(mlir::Value tensor, const SizeValues &sizes) {
+  double count = 1;
+  for (SizeAttr size : llvm::cast<AttnTensorType>(tensor.getType()).getShape())
+    count *= valueOf(size, sizes);
+  return count;
+}
+
+static double bytes(mlir::Value tensor, const SizeValues &sizes) {
+  unsigned bits = llvm::cast<AttnTensorType>(tensor.getType()).getElementType().getIntOrFloatBitWidth();
+  return elements(tensor, sizes) * std::max(bits / 8, 1u);
+}
+
+//===----------------------------------------------------------------------===//
+// Weighted sums
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What a weighted sum consists of, at some sizes.
+struct SumWork {
+  SumWork(WeightedSumOp sum, const SizeValues &sizes) {
+    llvm::ArrayRef<SizeAttr> shape = sum.getResult().getType().getShape();
+    keys = valueOf(sum.getKeySize(), sizes);
+    columns = shape.empty() ? 1 : valueOf(shape.back(), sizes);
+    rows = elements(sum.getResult(), sizes) / std::max(columns, 1.0);
+    queries = static_cast<int64_t>(sum.getQuery()) < 0 ? 1 : valueOf(shape[sum.getQuery()], sizes);
+    ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0));
+    auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+    if (!softmax)
+      return;
+    instructions = softmaxInstructions;
+    double pairs = elements(softmax.getScore(), sizes);
+    for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
+      if (tensor && pairs > 0) {
+        Cost cost = costOf(tensor.getDefiningOp());
+        multiplyAdds += cost.flops.evaluate(sizes) / pairs / 2;
+        instructions += callInstructions * cost.calls.evaluate(sizes) / pairs;
+      }
+  }
+
+  double rows, queries, keys, columns;
+  double multiplyAdds = 0; ///< Of a score.
+  double instructions = 2; ///< Of a score, beside its products.
+};
+} // namespace
+
+/// Clocks of a multiply-add in a register tile of `vectors` by `unroll`.
+static double tileClocks(double vectors, double unroll, const Machine &machine) {
+  double accumulators = vectors * unroll;
+  double clocks = std::max(
+      {1.0 / machine.multiplyAdds, (vectors + unroll) / (loads * accumulators), multiplyAddLatency / accumulators});
+  bool fits = accumulators + vectors + 1 <= machine.vectorRegisters;
+  return fits ? clocks : clocks + 2 / loads; // an accumulator is stored and loaded
+}
+
+double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes) {
+  SumWork work(sum, sizes);
+  auto roundUp = [](double value, double unit) { return std::ceil(value / unit) * unit; };
+  double vectors = tile.queries / tile.lanes;
+  double tiles = work.rows / std::max(work.queries, 1.0) * std::ceil(work.queries / tile.queries);
+  double keys = roundUp(work.keys, tile.keyUnroll), columns = roundUp(work.columns, tile.valueUnroll);
+  double perKey = work.multiplyAdds * vectors * tileClocks(vectors, tile.keyUnroll, machine) +
+                  work.instructions * vectors / machine.multiplyAdds +
+                  columns * vectors * tileClocks(vectors, tile.valueUnroll, machine) +
+                  (work.multiplyAdds + columns) * 4 / secondCacheBytes;
+  double merges = std::ceil(work.keys / tile.chunk) * columns * vectors * 4 / machine.multiplyAdds;
+  double transposition = (work.multiplyAdds + columns) * vectors * 4;
+  return tiles * (keys * perKey + merges + transposition);
+}
+
+/// Lanes lie along the terms of a score, so that they are added up for each score; an output's accumulators are loaded
+/// and stored for each tile of keys.
+double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lanes, const Machine &machine,
+                         const SizeValues &sizes) {
+  SumWork work(sum, sizes);
+  double clock = std::max(1.0, 1.0 / machine.multiplyAdds);
+  double score = std::ceil(work.multiplyAdds / lanes) * clock + 15.0 / 4 / machine.multiplyAdds;
+  double softmax = work.instructions / lanes / machine.multiplyAdds;
+  double output = std::ceil(work.columns / lanes) * (clock + 2.0 / split.keyTile);
+  constexpr double loops = 2; // their counters, and what is left over of each
+  return work.rows * work.keys * (score + softmax + output + loops);
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+/// The statements of which only `op` makes use, and that are computed with it.
+static void addFused(mlir::Operation *op, llvm::SetVector<mlir::Operation *> &fused) {
+  op->walk([&](ReadOp read) {
+    mlir::Operation *producer = read.getTensor().getDefiningOp();
+    if (producer && llvm::isa<SoftmaxOp>(producer))
+      fused.insert(producer);
+  });
+  for (unsigned position = 0; position < fused.size(); ++position)
+    for (mlir::Value operand : fused[position]->getOperands())
+      if (mlir::Operation *producer = operand.getDefiningOp())
+        fused.insert(producer);
+}
+
+/// What is read of tensors by these formulas, once each.
+static double bytesRead(llvm::ArrayRef<mlir::Operation *> statements, const SizeValues &sizes) {
+  llvm::SetVector<mlir::Value> tensors;
+  for (mlir::Operation *statement : statements)
+    statement->walk([&](ReadOp read) {
+      if (!read.getTensor().getDefiningOp<SoftmaxOp>())
+        tensors.insert(read.getTensor());
+    });
+  double total = 0;
+  for (mlir::Value tensor : tensors)
+    total += bytes(tensor, sizes);
+  return total;
+}
+
+static PlanVariant variantFor(const std::vector<PlanVariant> &variants, const SizeValues &sizes) {
+  return *llvm::find_if(variants, [&](const PlanVariant &variant) {
+    return variant.size.empty() || sizes.lookup(variant.size) <= variant.atMost;
+  });
+}
+
+std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, const Machine &machine,
+                                          const SizeValues &sizes) {
+  std::vector<StepPrediction> steps;
+  for (mlir::Operation &op : kernel.getBody().front()) {
+    bool isReturned = llvm::any_of(op.getUsers(), llvm::IsaPred<ReturnOp>);
+    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && !isReturned)
+      continue;
+    auto softmax = llvm::dyn_cast<SoftmaxOp>(op);
+    llvm::SetVector<mlir::Operation *> fused;
+    fused.insert(&op);
+    if (softmax || llvm::isa<WeightedSumOp>(op))
+      addFused(&op, fused);
+    StepPrediction step;
+    step.name = softmax ? (softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName()).str()
+                        : llvm::cast<DefinitionOpInterface>(op).getName().str();
+    double calls = 0;
+    for (mlir::Operation *statement : fused) {
+      Cost cost = costOf(statement);
+      step.flops += cost.flops.evaluate(sizes);
+      calls += cost.calls.evaluate(sizes);
+    }
+    step.bytes = bytesRead(fused.getArrayRef(), sizes) + bytes(op.getResult(0), sizes);
+    // By rows and of other statements, half of the multiply-adds that could begin.
+    double share = plan.matrix(&op) ? 0.85 : 0.5;
+    double clocks = (step.flops / 2 / share + calls * callInstructions) / plan.lanes / machine.multiplyAdds;
+    if (auto sum = llvm::dyn_cast<WeightedSumOp>(op)) {
+      PlanKind kind = variantFor(plan.variants(&op), sizes).kind;
+      if (kind == PlanKind::Split)
+        clocks = splitClocks(sum, plan.split, plan.lanes, machine, sizes);
+      else if (kind != PlanKind::Nest)
+        clocks = tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes);
+    }
+    step.flops += calls;
+    step.seconds = std::max(clocks / (machine.gigahertz * 1e9), step.bytes / (machine.readGigabytes * 1e9));
+    steps.push_back(step);
+  }
+  return steps;
+}

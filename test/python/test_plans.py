@@ -1,0 +1,70 @@
+"""Plans whose sizes are set, or come from a tuning database, compute the same numbers."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import attn
+
+SPEC = """attention heads(q: f32[B, H, M, D], k: f32[B, G, N, D], v: f32[B, G, N, E], bias: f32[M, N], valid: i32[B]) {
+  score[b, h, m, n] = sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D) + bias[m, n]
+  weight[b, h, m, n] = softmax[n](score[b, h, m, n] where n < valid[b] and n <= m + N - M)
+  out[b, h, m, e] = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+  return out
+}
+"""
+
+
+def attnc(*arguments: str) -> str:
+    return subprocess.run([Path(os.environ["ATTN_BUILD"]) / "bin/attnc", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def settings() -> list[tuple[str, int]]:
+    """The least and the largest value of each size of a plan."""
+    found = []
+    for line in attnc("--plan=help").splitlines():
+        name, *values = [word for word in line.split() if word.isdigit() or "." in word]
+        found += [(name, int(values[0])), (name, int(values[-1]))]
+    return found
+
+
+def inputs(queries: int) -> list[np.ndarray]:
+    generator = np.random.default_rng(queries)
+    shapes = (2, 4, queries, 33), (2, 2, 301, 33), (2, 2, 301, 70), (queries, 301)
+    return [generator.standard_normal(shape, np.float32) for shape in shapes] + [np.array([301, 77], np.int32)]
+
+
+@pytest.mark.parametrize("name, value", settings())
+def test_every_setting_gives_the_same_numbers(name, value):
+    kernel = attn.compile(SPEC, plan={name: value})
+    for queries in (1, 40) if name.startswith(("split", "narrow")) else (40, 530):
+        arrays = inputs(queries)
+        expected = kernel.reference(*arrays)
+        scale = np.abs(expected).max(-1, keepdims=True)
+        worst = np.abs(kernel(*arrays) - expected) / np.where(scale == 0, 1, scale)
+        assert worst.max() < 4e-6, (name, value, queries)
+
+
+def test_settings_are_part_of_the_plan_that_is_printed():
+    assert "512 keys a chunk" in attn.compile(SPEC, plan={"tile.chunk": 512}).emit("plan")
+    with pytest.raises(attn.CompileError, match="a plan's tile.chunk is one of 64, 128, 256, 512, 1024, but was given 7"):
+        attn.compile(SPEC, plan={"tile.chunk": 7})
+
+
+def test_a_database_that_changes_is_read_again(tmp_path, monkeypatch):
+    spec, database = tmp_path / "spec.attn", tmp_path / "tuning.yaml"
+    spec.write_text("attention total(x: f32[N, M]) {\n  y[n] = sum[m](x[n, m])\n  return y\n}\n", encoding="utf-8")
+    attnc("tune", str(spec), "--shape=N=64,M=64", f"--database={database}")
+    heads = tmp_path / "heads.attn"
+    heads.write_text(SPEC, encoding="utf-8")
+    attnc("tune", str(heads), "--set=M=1", "--shape=B=1,H=2,G=1,N=300,D=16,E=16", "--threads=1", f"--database={database}")
+    text = re.sub(r"\n +[a-z]+\.[a-z_]+: +\d+", "", database.read_text(encoding="utf-8"))  # the settings that were found
+    assert text.count("machine:") == 2
+    monkeypatch.setenv("ATTN_TUNING_DB", str(database))
+    for chunk in (128, 512):
+        lines = [f"  settings: {{ split.chunk: {chunk} }}" if "settings:" in line else line for line in text.splitlines()]
+        database.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert f"split: {chunk} keys a chunk" in attn.compile(SPEC, sizes={"M": 1}).emit("plan")
