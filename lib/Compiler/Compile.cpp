@@ -44,6 +44,12 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
   add(options.checkBounds ? "checked" : "");
   add(options.countChunks ? "counted" : "");
   add(options.copy ? "copied" : "");
+  if (options.gradient) {
+    add("gradient");
+    for (const std::string &input : *options.gradient)
+      add(input);
+    add("");
+  }
   if (!options.plan) {
     std::string path = TuningDatabase::path();
     add("database");

@@ -53,6 +53,14 @@ llvm::Expected<std::string> Program::syntaxTree() {
   return tree;
 }
 
+/// The kernel of the source that has the kernel asked for.
+static std::string originalName(const CompileOptions &options) {
+  llvm::StringRef name = options.kernel;
+  if (options.gradient && !name.consume_back(KernelOp::forwardSuffix))
+    name.consume_back(KernelOp::backwardSuffix);
+  return name.str();
+}
+
 llvm::Error Program::parse() {
   static const char *const dtypes[] = {"", "f32", "bf16", "f16"};
   if (!llvm::is_contained(dtypes, options.dtype))
@@ -61,15 +69,22 @@ llvm::Error Program::parse() {
   for (const auto &[name, value] : options.sizes)
     language.sizes[name] = value;
   language.dtype = options.dtype;
-  language.kernel = options.kernel;
+  language.kernel = originalName(options);
   module = parseSource(sources, context, language, report);
   if (!module)
     return reported("the source has errors");
-  if (!options.checkBounds)
-    return llvm::Error::success();
   PassManager passes(&context);
-  passes.addPass(createAttnCheckBounds());
-  return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
+  if (options.gradient)
+    buildDifferentiation(passes, *options.gradient);
+  if (options.checkBounds)
+    passes.addPass(createAttnCheckBounds());
+  if (failed(passes.run(*module)))
+    return reported("a pass failed");
+  if (options.gradient && language.kernel != options.kernel)
+    for (KernelOp kernel : llvm::to_vector(module->getOps<KernelOp>()))
+      if (!kernel.getSymName().starts_with(options.kernel))
+        kernel.erase();
+  return llvm::Error::success();
 }
 
 llvm::Error Program::simplify() {

@@ -51,7 +51,7 @@ llvm::DenseSet<Value> attn::weightTensors(KernelOp kernel) {
       continue;
     bool elementwise = llvm::any_of(tensor.getBody().front().getOps<ReadOp>(),
                                     [&](ReadOp read) { return weights.contains(read.getTensor()); });
-    if (elementwise || isSoftmax(tensor))
+    if (elementwise || isSoftmax(tensor) || tensor->hasAttr(TensorOp::weightsName))
       weights.insert(tensor.getResult());
   }
   return weights;

@@ -8,6 +8,17 @@
 
 using namespace mlir;
 
+void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> inputs) {
+  OpPassManager &kernel = manager.nest<KernelOp>();
+  kernel.addPass(createCanonicalizerPass());
+  kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnOutline());
+  AttnDifferentiateOptions options;
+  options.inputs.assign(inputs.begin(), inputs.end());
+  manager.addPass(createAttnDifferentiate(options));
+  manager.nest<KernelOp>().addPass(createCSEPass());
+}
+
 void attn::buildSimplification(OpPassManager &manager) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
@@ -16,8 +27,9 @@ void attn::buildSimplification(OpPassManager &manager) {
   kernel.addPass(createAttnInline());  // scores and masks hold their whole formula
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  kernel.addPass(createAttnRaise());         // score, mask, softmax, weighted sum
-  kernel.addPass(createCanonicalizerPass()); // also drops the tensors that nobody reads
+  kernel.addPass(createAttnFoldConditions()); // what a sum's `where` says already
+  kernel.addPass(createAttnRaise());          // score, mask, softmax, weighted sum
+  kernel.addPass(createCanonicalizerPass());  // also drops the tensors that nobody reads
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnShare());           // what is written twice is computed once
   kernel.addPass(createAttnContract());        // dot products: query factors first

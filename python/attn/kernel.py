@@ -7,7 +7,7 @@ import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from . import _attn, arrays
 
@@ -30,9 +30,10 @@ class TensorInfo:
 class Kernel:
     """A compiled kernel. Calling it from several threads at once is safe, and the interpreter's lock is not held meanwhile."""
 
-    def __init__(self, source: str, options: _attn.CompileOptions):
-        self._source, self._options = source, options
-        self._kernel = implementation = _attn.compile(source, options)
+    def __init__(self, source: str, **options: Any):
+        self._source, self._given = source, options
+        self._options = _attn.CompileOptions(**options)
+        self._kernel = implementation = _attn.compile(source, self._options)
         self.name: str = implementation.name
         self.inputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.inputs)
         self.outputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.outputs)
@@ -62,6 +63,25 @@ class Kernel:
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The same call on the reference interpreter: double precision and plain loops, so slow, and right."""
         return self._run(self._kernel.reference, args, kwargs, None)
+
+    def grad(self, inputs: Sequence[str] | None = None) -> tuple[Kernel, Kernel]:
+        """Compiles the kernels of a forward and a backward pass, for the gradients by `inputs` or by all floating-point ones.
+
+        The first returns what this kernel does and then what the second needs of it: the log-sum-exp of each softmax, and
+        some sums of weights. The second takes, by name, this kernel's inputs, what was saved (some outputs among it), and `grad_NAME`
+        for each floating-point output; it returns `grad_NAME` for each of `inputs`, in their dtypes and shapes.
+
+            forward, backward = kernel.grad(["q"])
+            out, saved = forward(q, k, v)
+            grad_q = backward(q, k, v, saved, out, grad_out)
+
+        Raises attn.CompileError for a name that is no floating-point input.
+        """
+        options = self._given | {"gradient": list(inputs or [])}
+        forward, backward = (
+            Kernel(self._source, **(options | {"kernel": self.name + suffix})) for suffix in ("_forward", "_backward")
+        )
+        return forward, backward
 
     def emit(self, stage: str) -> str:
         """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx or opencl."""
@@ -167,7 +187,7 @@ def compile(
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
     """
     path = _path_of(source)
-    options = _attn.CompileOptions(
+    options = dict(
         name=str(path) if path else "<source>",
         kernel=kernel or "",
         target=target,
@@ -177,8 +197,9 @@ def compile(
         count_chunks=count_chunks,
         copy=target == "opencl" if copy is None else copy,
         plan=None if plan is None else dict(plan),
+        gradient=None,
     )
-    return Kernel(path.read_text(encoding="utf-8") if path else str(source), options)
+    return Kernel(path.read_text(encoding="utf-8") if path else str(source), **options)
 
 
 def set_num_threads(threads: int) -> None:

@@ -164,12 +164,14 @@ NB_MODULE(_attn, module) {
           "__init__",
           [](attn::CompileOptions *options, const std::string &name, const std::string &kernel,
              const std::string &target, const std::map<std::string, int64_t> &sizes, const std::string &dtype,
-             bool checkBounds, bool countChunks, bool copy, const std::optional<std::map<std::string, int64_t>> &plan) {
-            new (options)
-                attn::CompileOptions{kernel, target, sizes, dtype, name, checkBounds, countChunks, copy, plan};
+             bool checkBounds, bool countChunks, bool copy, const std::optional<std::map<std::string, int64_t>> &plan,
+             const std::optional<std::vector<std::string>> &gradient) {
+            new (options) attn::CompileOptions{kernel,      target,      sizes,    dtype, name,
+                                               checkBounds, countChunks, gradient, copy,  plan};
           },
           nb::kw_only(), nb::arg("name"), nb::arg("kernel"), nb::arg("target"), nb::arg("sizes"), nb::arg("dtype"),
-          nb::arg("check_bounds"), nb::arg("count_chunks"), nb::arg("copy"), nb::arg("plan").none());
+          nb::arg("check_bounds"), nb::arg("count_chunks"), nb::arg("copy"), nb::arg("plan").none(),
+          nb::arg("gradient").none());
 
   module.def("compile", &compile, nb::arg("source"), nb::arg("options"));
   module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));

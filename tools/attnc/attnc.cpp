@@ -145,6 +145,12 @@ static int compile(llvm::StringRef source) {
   options.target = target;
   options.checkBounds = checkBounds;
   options.copy = copy;
+  if (gradient.getNumOccurrences()) {
+    options.gradient.emplace();
+    for (llvm::StringRef name : llvm::split(gradient, ','))
+      if (!name.empty())
+        options.gradient->push_back(name.str());
+  }
   for (llvm::StringRef setting : plan) {
     if (!options.plan)
       options.plan.emplace();
@@ -165,8 +171,6 @@ static int run() {
     return writeFile("-", attn::describePlanSettings());
   if (input.empty())
     return fail("needs a spec: attnc SPEC.attn");
-  if (gradient.getNumOccurrences())
-    return fail("--grad is not supported yet");
   auto file = llvm::MemoryBuffer::getFileOrSTDIN(input);
   if (!file)
     return fail("cannot read " + input + ": " + file.getError().message());

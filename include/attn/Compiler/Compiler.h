@@ -55,6 +55,9 @@ struct CompileOptions {
   /// of keys the kernel visited, on how many of them it evaluated the mask, and how many there are. (The reference has
   /// none.)
   bool countChunks = false;
+  /// Compiles the forward and the backward kernel instead, named NAME_forward and NAME_backward: the gradients by these
+  /// inputs; by all floating-point ones where there are none. `kernel` may name one of the two. (docs/gradients.md)
+  std::optional<std::vector<std::string>> gradient = {};
   /// On a GPU: tensors in the CPU's memory are copied there and back. Without, they are an error.
   bool copy = false;
   /// Sizes of the plan by name, in place of those that are chosen: "tile.chunk" (`attnc --plan=help` lists them).

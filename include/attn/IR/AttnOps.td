@@ -91,6 +91,8 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     static constexpr ::llvm::StringRef boundsName = "attn.bounds";
     /// What the name of a checking kernel has after that of its kernel. No kernel of a source has such a name.
     static constexpr ::llvm::StringRef boundsSuffix = ".bounds";
+    /// What the names of the two kernels have that `attn-differentiate` makes of one.
+    static constexpr ::llvm::StringRef forwardSuffix = "_forward", backwardSuffix = "_backward";
   }];
 }
 
@@ -162,6 +164,12 @@ def Attn_TensorOp : Attn_PointwiseOp<"tensor"> {
     - P2. The body has one `i64` argument a dimension.
     - P3. It yields one scalar, of the element type's compute type: `f64` for `f64`, `f32` for other floats, `i64` for
       integers, `i1` for `i1`.
+
+    The attribute `attn.weights` says that these are weights of a sum over the last index, although no softmax makes them:
+    they are computed where they are summed. `attn-differentiate` gives it to weights that come from a saved log-sum-exp.
+  }];
+  let extraClassDeclaration = [{
+    static constexpr ::llvm::StringRef weightsName = "attn.weights";
   }];
 }
 

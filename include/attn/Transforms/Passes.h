@@ -35,6 +35,10 @@ void collectRewrites(mlir::MLIRContext &context, std::vector<Rewrite> &rewrites)
 /// `manager` runs on modules.
 void buildSimplification(mlir::OpPassManager &manager);
 
+/// Appends what makes a forward and a backward kernel of each of the front end's kernels: the gradients by `inputs`, or
+/// by all floating-point ones. `manager` runs on modules.
+void buildDifferentiation(mlir::OpPassManager &manager, llvm::ArrayRef<std::string> inputs);
+
 /// Makes `--attn-simplify` run all of `buildSimplification`.
 void registerSimplification();
 

@@ -60,6 +60,44 @@ def AttnCheckBounds : Pass<"attn-check-bounds", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
+def AttnDifferentiate : Pass<"attn-differentiate", "::mlir::ModuleOp"> {
+  let summary = "Makes a forward and a backward kernel of each kernel";
+  let description = [{
+    The *forward kernel* has the suffix `_forward` and returns, after the kernel's outputs, what the backward kernel needs: the
+    log-sum-exp of each softmax, and some sums of weights. The *backward kernel*, `_backward`, has the parameters of the kernel,
+    then what was saved (under the name that the forward kernel returns it by), then `grad_NAME` for each floating-point
+    output. It returns `grad_NAME` for each of `inputs`, in the parameter's dtype.
+
+    The backward kernel is like all others: the gradient of a tensor is the sum of what its readers contribute, weights are
+    computed again from scores and log-sum-exp, and what has an element for each query and key is summed where it is
+    computed. Integers and conditions have no gradients; a tensor that is read at computed subscripts gets a sum over
+    the places that read it. The pass comes after attn-outline: each softmax must be a tensor of its own.
+
+    ```mlir
+    %y = attn.tensor "y"(%n: N) : f32 {
+      %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+      %1 = math.exp %0 : f32
+      attn.yield %1 : f32
+    }
+    ```
+
+    gets a backward kernel with
+
+    ```mlir
+    %grad_x = attn.tensor "grad_x"(%n: N) : f32 {
+      %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+      %1 = math.exp %0 : f32
+      %2 = attn.read %grad_y[%n] : !attn.tensor<[N], f32>
+      %3 = arith.mulf %2, %1 : f32
+      attn.yield %3 : f32
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+  let options = [ListOption<"inputs", "inputs", "std::string",
+                            "Parameters to differentiate by; all floating-point ones where there are none">];
+}
+
 def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
@@ -124,6 +162,44 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
       %0 = arith.subi %m, %c1 : i64
       %1 = arith.cmpi sle, %n, %0 : i64
       attn.yield %1 : i1
+    }
+    ```
+  }];
+}
+
+def AttnFoldConditions : Pass<"attn-fold-conditions", "::attn::KernelOp"> {
+  let summary = "Drops choices that a reduction's condition has made";
+  let description = [{
+    In a reduction with a condition, a `select` on that condition, or on a part of it, is its first value.
+
+    ```mlir
+    %y = attn.tensor "y"(%m: M) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %cst = arith.constant 0.000000e+00 : f32
+        %1 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+        %2 = arith.cmpi sle, %n, %m : i64
+        %3 = arith.select %2, %1, %cst : f32
+        attn.yield %3 : f32
+      } where {
+        %1 = arith.cmpi sle, %n, %m : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %y = attn.tensor "y"(%m: M) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+        attn.yield %1 : f32
+      } where {
+        %1 = arith.cmpi sle, %n, %m : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
     }
     ```
   }];

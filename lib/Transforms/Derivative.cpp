@@ -1,0 +1,314 @@
+//===- Derivative.cpp - How a formula changes with what it reads ----------===//
+//
+// Backwards through the formula: the gradient of an operation's result gives those of its operands by the chain rule.
+//
+//   z = x * y      x' += z' * y, y' += z' * x
+//   z = exp(x)     x' += z' * z
+//   z = sum[d](x)  x' += z', for every d
+//
+//===----------------------------------------------------------------------===//
+
+#include "Derivative.h"
+#include "Slice.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+#include <numbers>
+
+using namespace mlir;
+using namespace attn;
+
+namespace {
+/// Arithmetic at the end of a block.
+class Formula {
+public:
+  Formula(Block &block) : block(block), builder(block.getTerminator()), location(block.getTerminator()->getLoc()) {}
+
+  Value multiply(Value a, Value b) { return builder.createOrFold<arith::MulFOp>(location, a, b); }
+  Value multiply(Value a, double b) { return multiply(a, constant(b, a.getType())); }
+  Value divide(Value a, Value b) { return builder.createOrFold<arith::DivFOp>(location, a, b); }
+  Value add(Value a, Value b) { return builder.createOrFold<arith::AddFOp>(location, a, b); }
+  Value subtract(Value a, Value b) { return builder.createOrFold<arith::SubFOp>(location, a, b); }
+  Value negate(Value a) { return builder.createOrFold<arith::NegFOp>(location, a); }
+  Value select(Value condition, Value a, Value b) {
+    return builder.createOrFold<arith::SelectOp>(location, condition, a, b);
+  }
+  Value compare(arith::CmpFPredicate predicate, Value a, Value b) {
+    return arith::CmpFOp::create(builder, location, predicate, a, b);
+  }
+  Value constant(double value, Type type) {
+    return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
+  }
+  Value zero(Value like) { return constant(0, like.getType()); }
+  template <typename Op, typename... Operands> Value function(Operands... operands) {
+    return Op::create(builder, location, operands...);
+  }
+
+  Block &block;
+
+private:
+  OpBuilder builder;
+  Location location;
+};
+
+class Derivative {
+public:
+  Derivative(llvm::function_ref<bool(Value)> isActive) : isActive(isActive) {}
+
+  LogicalResult run(Block &block, Value gradient);
+
+  SmallVector<ReadGradient> reads;
+
+private:
+  LogicalResult propagate(Operation *op, Value gradient, Formula &formula);
+  LogicalResult propagate(ReduceOp reduce, Value gradient, Formula &formula);
+  bool propagateFunction(Operation *op, Value gradient, Formula &formula);
+  void propagatePower(math::PowFOp op, Value gradient, Formula &formula);
+  void accumulate(Value value, Value gradient, Formula &formula);
+  bool leadsToActive(Value value);
+
+  llvm::function_ref<bool(Value)> isActive;
+  llvm::DenseMap<Value, Value> gradients;
+  llvm::DenseMap<Value, bool> leads; ///< Of leadsToActive.
+};
+} // namespace
+
+/// Whether the formula of `value` reads an active tensor.
+bool Derivative::leadsToActive(Value value) {
+  Operation *owner = value.getDefiningOp();
+  if (!owner)
+    return false;
+  if (auto found = leads.find(value); found != leads.end())
+    return found->second;
+  bool result = false;
+  owner->walk([&](Operation *op) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      result |= isActive(read.getTensor());
+    else
+      for (Value operand : op->getOperands())
+        result |= !owner->isAncestor(operand.getParentBlock()->getParentOp()) && leadsToActive(operand);
+  });
+  return leads[value] = result;
+}
+
+/// What `gradient`, a value inside `reduce`, sums up to.
+static Value sumOver(ReduceOp reduce, Value gradient) {
+  OpBuilder builder(reduce->getBlock()->getTerminator());
+  SmallVector<SizeAttr> sizes = llvm::to_vector(reduce.getSizes().getAsRange<SizeAttr>());
+  auto sum = ReduceOp::create(builder, reduce.getLoc(), ReduceKind::Sum, reduce.getIndices(), sizes, gradient.getType(),
+                              ValueRange(), Value(), reduce.isConditional());
+  auto fill = [&](Region &from, Region &to, Value value) {
+    IRMapping mapping;
+    for (BlockArgument index : dependence(value))
+      mapping.map(index, index.getOwner()->getParent() == &from ? to.getArgument(index.getArgNumber()) : index);
+    builder.setInsertionPointToEnd(&to.front());
+    YieldOp::create(builder, reduce.getLoc(), cloneSlice(value, mapping, builder));
+  };
+  fill(reduce.getBody(), sum.getBody(), gradient);
+  if (reduce.isConditional())
+    fill(reduce.getWhere(), sum.getWhere(), reduce.getWhere().front().getTerminator()->getOperand(0));
+  return sum.getResult();
+}
+
+/// Adds to the gradient of `value`, which may belong to a block further out: then every element of the reductions in
+/// between adds to it.
+void Derivative::accumulate(Value value, Value gradient, Formula &formula) {
+  if (!leadsToActive(value))
+    return;
+  Block *block = &formula.block;
+  while (block != value.getParentBlock()) {
+    auto reduce = cast<ReduceOp>(block->getParentOp());
+    gradient = sumOver(reduce, gradient);
+    block = reduce->getBlock();
+  }
+  Value &sum = gradients[value];
+  sum = sum ? Formula(*block).add(sum, gradient) : gradient;
+}
+
+/// The block yields one value, which has this gradient.
+LogicalResult Derivative::run(Block &block, Value gradient) {
+  SmallVector<Operation *> operations;
+  for (Operation &op : block.without_terminator())
+    operations.push_back(&op);
+  Formula formula(block);
+  accumulate(block.getTerminator()->getOperand(0), gradient, formula);
+  for (Operation *op : llvm::reverse(operations))
+    if (op->getNumResults() == 1)
+      if (Value found = gradients.lookup(op->getResult(0)); found && failed(propagate(op, found, formula)))
+        return failure();
+  return success();
+}
+
+LogicalResult Derivative::propagate(Operation *op, Value gradient, Formula &formula) {
+  if (auto read = dyn_cast<ReadOp>(op)) {
+    if (isActive(read.getTensor()))
+      reads.push_back({read, gradient});
+    return success();
+  }
+  if (auto reduce = dyn_cast<ReduceOp>(op))
+    return propagate(reduce, gradient, formula);
+  auto give = [&](unsigned operand, Value part) { accumulate(op->getOperand(operand), part, formula); };
+  auto operand = [&](unsigned index) { return op->getOperand(index); };
+  auto choose = [&](arith::CmpFPredicate predicate) {
+    Value first = formula.compare(predicate, operand(0), operand(1)), zero = formula.zero(gradient);
+    give(0, formula.select(first, gradient, zero));
+    give(1, formula.select(first, zero, gradient));
+  };
+  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](arith::AddFOp) {
+        give(0, gradient);
+        give(1, gradient);
+        return success();
+      })
+      .Case([&](arith::SubFOp) {
+        give(0, gradient);
+        give(1, formula.negate(gradient));
+        return success();
+      })
+      .Case([&](arith::MulFOp) {
+        give(0, formula.multiply(gradient, operand(1)));
+        give(1, formula.multiply(gradient, operand(0)));
+        return success();
+      })
+      .Case([&](arith::DivFOp) {
+        Value part = formula.divide(gradient, operand(1));
+        give(0, part);
+        give(1, formula.negate(formula.multiply(part, op->getResult(0))));
+        return success();
+      })
+      .Case([&](arith::RemFOp) { // x − trunc(x / y) · y
+        give(0, gradient);
+        Value times = formula.divide(formula.subtract(op->getResult(0), operand(0)), operand(1));
+        give(1, formula.multiply(gradient, times));
+        return success();
+      })
+      .Case([&](arith::NegFOp) {
+        give(0, formula.negate(gradient));
+        return success();
+      })
+      .Case([&](arith::MaximumFOp) {
+        choose(arith::CmpFPredicate::OGT);
+        return success();
+      })
+      .Case([&](arith::MinimumFOp) {
+        choose(arith::CmpFPredicate::OLT);
+        return success();
+      })
+      .Case([&](arith::SelectOp) {
+        if (!isa<FloatType>(op->getResult(0).getType()))
+          return success();
+        give(1, formula.select(operand(0), gradient, formula.zero(gradient)));
+        give(2, formula.select(operand(0), formula.zero(gradient), gradient));
+        return success();
+      })
+      .Case<arith::ExtFOp, arith::TruncFOp>([&](auto) {
+        give(0, gradient);
+        return success();
+      })
+      .Case([&](DropoutOp dropout) {
+        Value part = formula.function<DropoutOp>(gradient.getType(), gradient, dropout.getProbability(),
+                                                 dropout.getSeed(), dropout.getElement());
+        give(0, part);
+        return success();
+      })
+      .Case<arith::ConstantOp, arith::SIToFPOp, arith::UIToFPOp, math::FloorOp, math::RoundEvenOp>(
+          [](auto) { return success(); })
+      .Default([&](Operation *other) {
+        if (propagateFunction(other, gradient, formula))
+          return success();
+        return LogicalResult(other->emitError() << "has no derivative that attn-differentiate knows");
+      });
+}
+
+/// The functions of one float: false where `op` is none of them.
+bool Derivative::propagateFunction(Operation *op, Value gradient, Formula &formula) {
+  if (auto power = dyn_cast<math::PowFOp>(op)) {
+    propagatePower(power, gradient, formula);
+    return true;
+  }
+  if (op->getNumOperands() != 1)
+    return false;
+  Value x = op->getOperand(0), y = op->getResult(0);
+  auto one = [&] { return formula.constant(1, y.getType()); };
+  Value part = llvm::TypeSwitch<Operation *, Value>(op)
+                   .Case([&](math::ExpOp) { return formula.multiply(gradient, y); })
+                   .Case([&](math::Exp2Op) { return formula.multiply(formula.multiply(gradient, y), std::numbers::ln2); })
+                   .Case([&](math::LogOp) { return formula.divide(gradient, x); })
+                   .Case([&](math::Log2Op) { return formula.divide(formula.multiply(gradient, std::numbers::log2e), x); })
+                   .Case([&](math::SqrtOp) { return formula.divide(formula.multiply(gradient, 0.5), y); })
+                   .Case([&](math::RsqrtOp) {
+                     return formula.multiply(formula.multiply(gradient, -0.5), formula.divide(y, x));
+                   })
+                   .Case([&](math::SinOp) { return formula.multiply(gradient, formula.function<math::CosOp>(x)); })
+                   .Case([&](math::CosOp) {
+                     return formula.negate(formula.multiply(gradient, formula.function<math::SinOp>(x)));
+                   })
+                   .Case([&](math::TanhOp) {
+                     return formula.multiply(gradient, formula.subtract(one(), formula.multiply(y, y)));
+                   })
+                   .Case([&](math::ErfOp) { // 2 / √π · exp(−x²)
+                     Value bell = formula.function<math::ExpOp>(formula.negate(formula.multiply(x, x)));
+                     return formula.multiply(gradient, formula.multiply(bell, 2 * std::numbers::inv_sqrtpi));
+                   })
+                   .Case([&](math::AbsFOp) {
+                     Value zero = formula.zero(x);
+                     Value negative = formula.compare(arith::CmpFPredicate::OLT, x, zero);
+                     Value positive = formula.compare(arith::CmpFPredicate::OGT, x, zero);
+                     Value below = formula.select(negative, formula.negate(gradient), zero);
+                     return formula.select(positive, gradient, below);
+                   })
+                   .Default([](Operation *) { return Value(); });
+  if (part)
+    accumulate(x, part, formula);
+  return static_cast<bool>(part);
+}
+
+/// x^y: y · x^(y − 1) by x, and x^y · log(x) by y, which is 0 at x = 0.
+void Derivative::propagatePower(math::PowFOp op, Value gradient, Formula &formula) {
+  Value x = op.getLhs(), y = op.getRhs(), zero = formula.zero(x);
+  Value less = formula.function<math::PowFOp>(x, formula.subtract(y, formula.constant(1, y.getType())));
+  accumulate(x, formula.multiply(gradient, formula.multiply(y, less)), formula);
+  Value logarithm = formula.multiply(op.getResult(), formula.function<math::LogOp>(x));
+  Value byExponent = formula.select(formula.compare(arith::CmpFPredicate::OEQ, x, zero), zero, logarithm);
+  accumulate(y, formula.multiply(gradient, byExponent), formula);
+}
+
+LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient, Formula &formula) {
+  if (!isa<FloatType>(reduce.getType()))
+    return success();
+  Block &body = reduce.getBody().front();
+  Value term = body.getTerminator()->getOperand(0);
+  Formula inside(body);
+  switch (reduce.getKind()) {
+  case ReduceKind::Sum:
+    return run(body, gradient);
+  case ReduceKind::Max:
+  case ReduceKind::Min: {
+    Value extreme = inside.compare(arith::CmpFPredicate::OEQ, term, reduce.getResult());
+    return run(body, inside.select(extreme, gradient, inside.zero(gradient)));
+  }
+  case ReduceKind::LogSumExp: {
+    auto share = [&](Value exponent, Formula &at) {
+      return at.multiply(gradient, at.function<math::ExpOp>(at.subtract(exponent, reduce.getResult())));
+    };
+    if (reduce.getSink())
+      accumulate(reduce.getSink(), share(reduce.getSink(), formula), formula);
+    return run(body, share(term, inside));
+  }
+  case ReduceKind::Softmax:
+    return reduce.emitError() << "attn-differentiate: a softmax over several indices has no gradient yet";
+  }
+  llvm_unreachable("unknown reduction");
+}
+
+FailureOr<SmallVector<ReadGradient>> attn::differentiate(TensorOp tensor, Value seed,
+                                                         llvm::function_ref<bool(Value)> isActive) {
+  Derivative derivative(isActive);
+  if (failed(derivative.run(tensor.getBody().front(), seed)))
+    return failure();
+  return std::move(derivative.reads);
+}

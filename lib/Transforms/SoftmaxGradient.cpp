@@ -1,0 +1,210 @@
+//===- SoftmaxGradient.cpp - Softmaxes from their log-sum-exp -------------===//
+
+#include "SoftmaxGradient.h"
+#include "Form.h"
+#include "Slice.h"
+#include "Statement.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/OperationSupport.h"
+
+using namespace mlir;
+using namespace attn;
+
+static Axis axisOf(BlockArgument index) { return {indexName(index).str(), indexSize(index)}; }
+
+/// `name[indices] = value`, before `tensor`, whose formula has `value`.
+static TensorOp define(StringRef name, Value value, ArrayRef<BlockArgument> indices, ArrayRef<Axis> axes,
+                       TensorOp tensor) {
+  OpBuilder builder(tensor);
+  Statement statement{name.str(), SmallVector<Axis>(axes), {}, value.getType(), nullptr};
+  statement.term = [&](OpBuilder &builder, Indices places) {
+    IRMapping mapping;
+    for (auto [index, place] : llvm::zip_equal(indices, places))
+      mapping.map(index, place);
+    return cloneSlice(value, mapping, builder);
+  };
+  return statement.write(tensor->getParentOfType<KernelOp>(), builder, value.getLoc());
+}
+
+static bool sameFormula(TensorOp lhs, TensorOp rhs) {
+  if (!lhs || !rhs)
+    return lhs == rhs;
+  return lhs.getResult().getType() == rhs.getResult().getType() &&
+         OperationEquivalence::isRegionEquivalentTo(&lhs.getBody(), &rhs.getBody(),
+                                                    OperationEquivalence::IgnoreLocations);
+}
+
+static void eraseParts(SoftmaxGroup &group) {
+  for (TensorOp part : {group.score, group.mask, group.sink})
+    if (part)
+      part.erase();
+}
+
+/// Score, mask and sink of a softmax or log-sum-exp over `rows`, before `tensor`.
+static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument> rows) {
+  SmallVector<Axis> rowAxes = llvm::map_to_vector(rows, axisOf), axes(rowAxes);
+  BlockArgument key = reduce.getAt().empty() ? reduce.getBody().getArgument(0)
+                                             : cast<BlockArgument>(reduce.getAt().front());
+  axes.push_back({indexName(key).str(), reduce.getSize(0)});
+  StringRef name = tensor.getName();
+  auto inside = [&](Region &region, StringRef suffix) {
+    SmallVector<BlockArgument> indices(rows);
+    indices.push_back(region.getArgument(0));
+    return define((name + suffix).str(), region.front().getTerminator()->getOperand(0), indices, axes, tensor);
+  };
+  SoftmaxGroup group;
+  group.source = name.str();
+  if (reduce.isConditional())
+    group.mask = inside(reduce.getWhere(), "_mask");
+  if (Value sink = reduce.getSink())
+    group.sink = define((name + "_sink").str(), sink, rows, rowAxes, tensor);
+  group.score = inside(reduce.getBody(), "_score"); // last: its gradient is needed for the sink's
+  return group;
+}
+
+/// The weights of a new group, before `tensor`.
+static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
+  OpBuilder builder(tensor);
+  Location location = tensor.getLoc();
+  AttnTensorType type = group.score.getResult().getType();
+  auto kernel = tensor->getParentOfType<KernelOp>();
+  group.saved = freshName(kernel, (tensor.getName() + "_logsumexp").str());
+  group.logSumExp = kernel.getBody().front().addArgument(type.dropDimension(type.getRank() - 1), location);
+  SmallVector<Axis> axes = llvm::map_to_vector(group.score.getBody().getArguments(), axisOf);
+  Statement statement{(tensor.getName() + "_again").str(), axes, {}, type.getElementType(), nullptr};
+  statement.term = [&](OpBuilder &builder, Indices indices) -> Value {
+    Value score = ReadOp::create(builder, location, group.score.getResult(), indices);
+    Value sum = ReadOp::create(builder, location, group.logSumExp, indices.drop_back());
+    return math::ExpOp::create(builder, location, arith::SubFOp::create(builder, location, score, sum));
+  };
+  if (group.mask)
+    statement.condition = [&](OpBuilder &builder, Indices indices) -> Value {
+      return ReadOp::create(builder, location, group.mask.getResult(), indices);
+    };
+  group.weight = statement.write(kernel, builder, location);
+  group.weight->setAttr(TensorOp::weightsName, builder.getUnitAttr());
+}
+
+/// The group with these parts, which is made before `tensor` if there is none.
+static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImpl<SoftmaxGroup> &groups) {
+  for (SoftmaxGroup &other : groups)
+    if (sameFormula(other.score, parts.score) && sameFormula(other.mask, parts.mask) &&
+        sameFormula(other.sink, parts.sink)) {
+      eraseParts(parts);
+      return other;
+    }
+  defineWeight(parts, tensor);
+  groups.push_back(parts);
+  return groups.back();
+}
+
+/// Makes `tensor`, the softmax of a group, read the group's weights.
+static void readWeights(TensorOp tensor, BlockArgument at, SoftmaxGroup &group) {
+  Block &body = tensor.getBody().front();
+  OpBuilder builder(body.getTerminator());
+  SmallVector<Value> subscripts;
+  for (BlockArgument index : body.getArguments())
+    if (index != at)
+      subscripts.push_back(index);
+  subscripts.push_back(at);
+  Value weight = ReadOp::create(builder, tensor.getLoc(), group.weight.getResult(), subscripts);
+  ReduceOp reduce = soleReduction(tensor);
+  reduce.getResult().replaceAllUsesWith(weight);
+  reduce->erase();
+}
+
+SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts) {
+  SmallVector<SoftmaxGroup> groups;
+  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+    ReduceOp reduce = soleReduction(tensor);
+    SmallVector<BlockArgument> rows(tensor.getBody().getArguments());
+    if (isSoftmax(tensor)) {
+      auto at = cast<BlockArgument>(reduce.getAt().front());
+      llvm::erase(rows, at);
+      SoftmaxGroup &group = groupOf(makeParts(tensor, reduce, rows), tensor, groups);
+      if (at.getArgNumber() == rows.size()) {
+        tensor.getResult().replaceAllUsesWith(group.weight.getResult());
+        tensor.erase();
+      } else {
+        readWeights(tensor, at, group);
+      }
+    } else if (isLogSumExp(tensor)) {
+      SoftmaxGroup &group = groupOf(makeParts(tensor, reduce, rows), tensor, groups);
+      tensor.getResult().replaceAllUsesWith(group.logSumExp);
+      tensor.erase();
+    }
+  }
+  for (SoftmaxGroup &group : groups) {
+    for (TensorOp part : {group.score, group.weight})
+      facts.pairs.insert(part.getResult());
+    if (group.mask)
+      facts.masks[group.weight.getResult()] = group.mask.getResult();
+  }
+  return groups;
+}
+
+SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logSumExp, Value dot,
+                                   GradientFacts &facts, OpBuilder &builder) {
+  Location location = group.weight->getLoc();
+  auto kernel = group.weight->getParentOfType<KernelOp>();
+  TensorOp weightTensor = group.weight;
+  std::string name = "grad_" + group.score.getName().str();
+  Type type = weightTensor.getResult().getType().getElementType();
+  SmallVector<Axis> axes = llvm::map_to_vector(weightTensor.getBody().getArguments(), axisOf), rows(axes);
+  rows.pop_back();
+  auto read = [&](OpBuilder &builder, Value tensor, Indices indices) -> Value {
+    return ReadOp::create(builder, location, tensor, indices);
+  };
+  if (weight && !dot) {
+    Statement sum{name + "_dot", rows, {axes.back()}, type, nullptr};
+    sum.term = [&](OpBuilder &builder, Indices indices) -> Value {
+      Value share = read(builder, weightTensor.getResult(), indices);
+      return arith::MulFOp::create(builder, location, share, read(builder, weight, indices));
+    };
+    if (group.mask)
+      sum.condition = [&](OpBuilder &builder, Indices indices) {
+        return read(builder, facts.masks.lookup(weightTensor.getResult()), indices);
+      };
+    dot = sum.write(kernel, builder, location).getResult();
+  }
+  Value delta = dot;
+  if (dot && logSumExp) {
+    Statement difference{name + "_delta", rows, {}, type, nullptr};
+    difference.term = [&](OpBuilder &builder, Indices indices) -> Value {
+      return arith::SubFOp::create(builder, location, read(builder, dot, indices), read(builder, logSumExp, indices));
+    };
+    delta = difference.write(kernel, builder, location).getResult();
+  }
+  // score' = weight · (weight' − delta), or weight · lse' where nobody reads the weights.
+  Statement score{name, axes, {}, type, nullptr};
+  score.term = [&](OpBuilder &builder, Indices indices) -> Value {
+    Value share = read(builder, weightTensor.getResult(), indices);
+    Value factor = read(builder, weight ? delta : logSumExp, indices.drop_back());
+    if (weight)
+      factor = arith::SubFOp::create(builder, location, read(builder, weight, indices), factor);
+    return arith::MulFOp::create(builder, location, share, factor);
+  };
+  SoftmaxGradients gradients;
+  gradients.score = score.write(kernel, builder, location).getResult();
+  facts.pairs.insert(gradients.score);
+  if (group.mask)
+    facts.masks[gradients.score] = facts.masks.lookup(weightTensor.getResult());
+  if (!group.sink)
+    return gradients;
+  TensorOp sinkTensor = group.sink;
+  Statement sink{"grad_" + sinkTensor.getName().str(), rows, {}, type, nullptr};
+  sink.term = [&](OpBuilder &builder, Indices indices) -> Value {
+    Value exponent = arith::SubFOp::create(builder, location, read(builder, sinkTensor.getResult(), indices),
+                                           read(builder, group.logSumExp, indices));
+    Value share = math::ExpOp::create(builder, location, exponent);
+    Value factor = read(builder, weight ? delta : logSumExp, indices);
+    if (weight)
+      factor = arith::NegFOp::create(builder, location, factor);
+    return arith::MulFOp::create(builder, location, share, factor);
+  };
+  gradients.sink = sink.write(kernel, builder, location).getResult();
+  return gradients;
+}

@@ -1,0 +1,56 @@
+//===- Statement.cpp - Writes `name[i, j] = sum[k](term where c)` ---------===//
+
+#include "Statement.h"
+#include "Form.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace attn;
+
+TensorOp Statement::write(KernelOp kernel, OpBuilder &builder, Location location) const {
+  MLIRContext *context = builder.getContext();
+  llvm::StringSet<> taken;
+  auto names = [&](ArrayRef<Axis> axes) {
+    SmallVector<Attribute> result;
+    for (const Axis &axis : axes) {
+      std::string name = axis.name;
+      for (int number = 1; !taken.insert(name).second; ++number)
+        name = axis.name + "_" + std::to_string(number);
+      result.push_back(StringAttr::get(context, name));
+    }
+    return ArrayAttr::get(context, result);
+  };
+  auto sizes = [](ArrayRef<Axis> axes) { return llvm::map_to_vector(axes, [](const Axis &axis) { return axis.size; }); };
+
+  OpBuilder::InsertionGuard guard(builder);
+  auto tensor = TensorOp::create(builder, location, freshName(kernel, name), names(axes),
+                                 AttnTensorType::get(context, sizes(axes), type));
+  Block &block = tensor.getBody().front();
+  builder.setInsertionPointToEnd(&block);
+  SmallVector<Value> indices(block.args_begin(), block.args_end());
+  if (summed.empty()) {
+    Value element = term(builder, indices);
+    if (condition) {
+      Value zero = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 0));
+      element = arith::SelectOp::create(builder, location, condition(builder, indices), element, zero);
+    }
+    YieldOp::create(builder, location, element);
+    return tensor;
+  }
+  auto reduce = ReduceOp::create(builder, location, ReduceKind::Sum, names(summed), sizes(summed), type, ValueRange(),
+                                 Value(), static_cast<bool>(condition));
+  YieldOp::create(builder, location, reduce.getResult());
+  auto fill = [&](Region &region, const auto &formula) {
+    SmallVector<Value> all(indices);
+    all.append(region.args_begin(), region.args_end());
+    builder.setInsertionPointToEnd(&region.front());
+    Value value = formula(builder, Indices(all));
+    YieldOp::create(builder, location, value);
+  };
+  fill(reduce.getBody(), term);
+  if (condition)
+    fill(reduce.getWhere(), condition);
+  return tensor;
+}

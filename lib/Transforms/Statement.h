@@ -1,0 +1,38 @@
+//===- Statement.h - Writes `name[i, j] = sum[k](term where c)` -*- C++ -*-===//
+
+#ifndef ATTN_TRANSFORMS_STATEMENT_H
+#define ATTN_TRANSFORMS_STATEMENT_H
+
+#include "attn/IR/Attn.h"
+#include "mlir/IR/Builders.h"
+
+#include <string>
+
+namespace attn {
+
+/// An index variable that a statement is to have.
+struct Axis {
+  std::string name; ///< Made unique within the statement.
+  SizeAttr size;
+};
+
+/// The index variables of an element and, after them, of a term.
+using Indices = llvm::ArrayRef<mlir::Value>;
+
+struct Statement {
+  std::string name; ///< Made unique within the kernel.
+  llvm::SmallVector<Axis> axes;
+  llvm::SmallVector<Axis> summed = {}; ///< None: the element is the term.
+  mlir::Type type;                     ///< f32, f64 or i1.
+  /// The term, at the builder's place.
+  std::function<mlir::Value(mlir::OpBuilder &, Indices)> term;
+  /// Which terms there are, or null: the others are 0.
+  std::function<mlir::Value(mlir::OpBuilder &, Indices)> condition = nullptr;
+
+  /// Adds the statement at the builder's place in `kernel`.
+  TensorOp write(KernelOp kernel, mlir::OpBuilder &builder, mlir::Location location) const;
+};
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_STATEMENT_H

@@ -1,0 +1,153 @@
+//===- Subscripts.cpp - Which elements are read at a place ----------------===//
+
+#include "Subscripts.h"
+#include "Slice.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+
+#include <optional>
+
+using namespace mlir;
+using namespace attn;
+
+/// The size that `value` is, if it is one.
+static std::optional<SizeAttr> sizeOf(Value value) {
+  if (auto size = value.getDefiningOp<SizeOp>())
+    return size.getSize();
+  APInt number;
+  if (matchPattern(value, m_ConstantInt(&number)))
+    return SizeAttr::constant(value.getContext(), number.getSExtValue());
+  return std::nullopt;
+}
+
+static Value integer(OpBuilder &builder, Location location, int64_t value) {
+  return arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(value));
+}
+
+Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
+    : read(read), variables(variables.begin(), variables.end()) {
+  ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
+  for (auto [subscript, size] : llvm::zip_equal(read.getSubscripts(), shape)) {
+    auto index = dyn_cast<BlockArgument>(subscript);
+    axes.push_back({index ? indexName(index).str() : "at", size});
+  }
+  // Variables that stand alone come first: they are known from one subscript.
+  for (unsigned dimension = 0; dimension < shape.size(); ++dimension)
+    if (auto index = dyn_cast<BlockArgument>(read.getSubscripts()[dimension]); index && !known.contains(index)) {
+      known[index] = [dimension](OpBuilder &, Indices indices) { return indices[dimension]; };
+      if (indexSize(index) != shape[dimension]) {
+        bounded.push_back(index);
+        uncertain.push_back(dimension);
+      }
+    } else {
+      solve(dimension);
+    }
+  for (BlockArgument variable : this->variables)
+    if (!known.contains(variable)) {
+      unsigned position = axes.size() + summed.size();
+      known[variable] = [position](OpBuilder &, Indices indices) { return indices[position]; };
+      summed.push_back({indexName(variable).str(), indexSize(variable)});
+    }
+}
+
+void Scatter::solve(unsigned dimension) {
+  Value subscript = read.getSubscripts()[dimension];
+  if (isa<BlockArgument>(subscript) || !(solveQuotient(subscript, dimension) || solvePair(subscript, dimension)))
+    uncertain.push_back(dimension);
+}
+
+/// i // c
+bool Scatter::solveQuotient(Value subscript, unsigned dimension) {
+  auto quotient = subscript.getDefiningOp<FloorDivOp>();
+  auto index = quotient ? dyn_cast<BlockArgument>(quotient.getLhs()) : BlockArgument();
+  std::optional<SizeAttr> divisor = quotient ? sizeOf(quotient.getRhs()) : std::nullopt;
+  bool isAlone = index && llvm::none_of(read.getSubscripts(), [&](Value other) {
+                   return other != subscript && dependence(other).contains(index);
+                 });
+  if (!isAlone || !divisor || known.contains(index))
+    return false;
+  MLIRContext *context = read.getContext();
+  SizeAttr size = read.getTensor().getType().getShape()[dimension];
+  SizeAttr before = SizeAttr::binary(SizeKind::Mul, *divisor,
+                                     SizeAttr::binary(SizeKind::Sub, size, SizeAttr::constant(context, 1)));
+  unsigned position = axes.size() + summed.size();
+  summed.push_back({indexName(index).str(), SizeAttr::binary(SizeKind::Sub, indexSize(index), before)});
+  Location location = read.getLoc();
+  known[index] = [=, divisor = *divisor](OpBuilder &builder, Indices indices) -> Value {
+    Value first = arith::MulIOp::create(builder, location, indices[dimension],
+                                        SizeOp::create(builder, location, divisor));
+    return arith::AddIOp::create(builder, location, first, indices[position]);
+  };
+  bounded.push_back(index);
+  uncertain.push_back(dimension);
+  return true;
+}
+
+/// i * C + d, where d ranges over C and the dimension is their product
+bool Scatter::solvePair(Value subscript, unsigned dimension) {
+  auto sum = subscript.getDefiningOp<arith::AddIOp>();
+  if (!sum)
+    return false;
+  for (auto [high, low] : {std::pair(sum.getLhs(), sum.getRhs()), std::pair(sum.getRhs(), sum.getLhs())}) {
+    auto product = high.getDefiningOp<arith::MulIOp>();
+    auto inner = dyn_cast<BlockArgument>(low);
+    if (!product || !inner || known.contains(inner))
+      continue;
+    for (auto [factor, count] :
+         {std::pair(product.getLhs(), product.getRhs()), std::pair(product.getRhs(), product.getLhs())}) {
+      auto outer = dyn_cast<BlockArgument>(factor);
+      std::optional<SizeAttr> width = sizeOf(count);
+      if (!outer || outer == inner || known.contains(outer) || !width || *width != indexSize(inner))
+        continue;
+      SizeAttr size = read.getTensor().getType().getShape()[dimension];
+      if (size != SizeAttr::binary(SizeKind::Mul, indexSize(outer), *width) &&
+          size != SizeAttr::binary(SizeKind::Mul, *width, indexSize(outer)))
+        continue;
+      Location location = read.getLoc();
+      known[outer] = [=, width = *width](OpBuilder &builder, Indices indices) -> Value {
+        return FloorDivOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, width));
+      };
+      known[inner] = [=, width = *width](OpBuilder &builder, Indices indices) -> Value {
+        return ModOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, width));
+      };
+      return true;
+    }
+  }
+  return false;
+}
+
+SmallVector<Value> Scatter::sources(OpBuilder &builder, Indices indices) const {
+  return llvm::map_to_vector(variables, [&](BlockArgument variable) { return known.at(variable)(builder, indices); });
+}
+
+IRMapping Scatter::mapping(OpBuilder &builder, Indices indices) const {
+  IRMapping mapping;
+  for (auto [variable, source] : llvm::zip_equal(variables, sources(builder, indices)))
+    mapping.map(variable, source);
+  return mapping;
+}
+
+Value Scatter::condition(OpBuilder &builder, Indices indices) {
+  Location location = read.getLoc();
+  IRMapping mapping = this->mapping(builder, indices);
+  Value all;
+  auto require = [&](arith::CmpIPredicate predicate, Value a, Value b) {
+    Value holds = arith::CmpIOp::create(builder, location, predicate, a, b);
+    all = all ? arith::AndIOp::create(builder, location, all, holds).getResult() : holds;
+  };
+  for (BlockArgument variable : bounded)
+    require(arith::CmpIPredicate::slt, mapping.lookup(variable),
+            SizeOp::create(builder, location, indexSize(variable)));
+  for (unsigned dimension : uncertain) {
+    Value subscript = cloneSlice(read.getSubscripts()[dimension], mapping, builder);
+    Value last = SizeOp::create(
+        builder, location,
+        SizeAttr::binary(SizeKind::Sub, axes[dimension].size, SizeAttr::constant(builder.getContext(), 1)));
+    Value least = arith::MinSIOp::create(builder, location, subscript, last);
+    Value clamped = arith::MaxSIOp::create(builder, location, least, integer(builder, location, 0));
+    require(arith::CmpIPredicate::eq, clamped, indices[dimension]);
+  }
+  return all;
+}

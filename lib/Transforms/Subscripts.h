@@ -1,0 +1,57 @@
+//===- Subscripts.h - Which elements are read at a place --------*- C++ -*-===//
+//
+// A read x[g(i)] for all i, seen from x: for a place j, the i with g(i) == j. Every i that may be one is visited, and a
+// condition says which are:
+//
+//   subscript   i is                          visited
+//   i           j                             one
+//   i // c      j * c + r, r < I − (J − 1)·c  about c
+//   i * C + d   i = j // C, d = j % C         one, where d ranges over C
+//   otherwise   any                           all
+//
+// A subscript that is out of bounds is clamped, so the places at the edge have more.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_TRANSFORMS_SUBSCRIPTS_H
+#define ATTN_TRANSFORMS_SUBSCRIPTS_H
+
+#include "Statement.h"
+
+#include "mlir/IR/IRMapping.h"
+
+namespace attn {
+
+class Scatter {
+public:
+  /// Of `read`, whose subscripts depend on `variables`.
+  Scatter(ReadOp read, llvm::ArrayRef<mlir::BlockArgument> variables);
+
+  llvm::SmallVector<Axis> axes;   ///< Of a place j.
+  llvm::SmallVector<Axis> summed; ///< Of what is visited for it.
+
+  /// The variables at a place and what is visited there: the indices of `axes` and then of `summed`.
+  llvm::SmallVector<mlir::Value> sources(mlir::OpBuilder &builder, Indices indices) const;
+
+  bool isConditional() const { return !uncertain.empty() || !bounded.empty(); }
+  /// Whether they are read there.
+  mlir::Value condition(mlir::OpBuilder &builder, Indices indices);
+
+private:
+  using Source = std::function<mlir::Value(mlir::OpBuilder &, Indices)>;
+
+  void solve(unsigned dimension);
+  bool solveQuotient(mlir::Value subscript, unsigned dimension);
+  bool solvePair(mlir::Value subscript, unsigned dimension);
+  mlir::IRMapping mapping(mlir::OpBuilder &builder, Indices indices) const;
+
+  ReadOp read;
+  llvm::SmallVector<mlir::BlockArgument> variables;
+  llvm::SmallDenseMap<mlir::BlockArgument, Source> known; ///< What a variable is.
+  llvm::SmallVector<unsigned> uncertain;                  ///< Dimensions whose subscript has to be compared.
+  llvm::SmallVector<mlir::BlockArgument> bounded;         ///< Variables that may come out beyond their range.
+};
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_SUBSCRIPTS_H
