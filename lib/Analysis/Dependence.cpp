@@ -24,8 +24,7 @@ IndexSet attn::dependence(ValueRange values) {
     // A reduction depends on what its regions take from outside, not on what they define.
     owner->walk([&](Operation *op) {
       for (Value operand : op->getOperands())
-        if (operand.getParentRegion() == owner->getParentRegion() ||
-            operand.getParentRegion()->isProperAncestor(owner->getParentRegion()))
+        if (!owner->isAncestor(operand.getParentRegion()->getParentOp()))
           todo.push_back(operand);
     });
   }

@@ -26,7 +26,7 @@ namespace {
 /// Arithmetic at the end of a block.
 class Formula {
 public:
-  Formula(Block &block) : block(block), builder(block.getTerminator()), location(block.getTerminator()->getLoc()) {}
+  Formula(Block &block, Location location) : builder(OpBuilder::atBlockEnd(&block)), location(location) {}
 
   Value multiply(Value a, Value b) { return builder.createOrFold<arith::MulFOp>(location, a, b); }
   Value multiply(Value a, double b) { return multiply(a, constant(b, a.getType())); }
@@ -47,8 +47,7 @@ public:
   template <typename Op, typename... Operands> Value function(Operands... operands) {
     return Op::create(builder, location, operands...);
   }
-
-  Block &block;
+  Value sumOver(ReduceOp reduce, Value term);
 
 private:
   OpBuilder builder;
@@ -57,20 +56,22 @@ private:
 
 class Derivative {
 public:
-  Derivative(llvm::function_ref<bool(Value)> isActive) : isActive(isActive) {}
+  Derivative(Block &scratch, Location location, llvm::function_ref<bool(Value)> isActive)
+      : formula(scratch, location), isActive(isActive) {}
 
   LogicalResult run(Block &block, Value gradient);
 
   SmallVector<ReadGradient> reads;
 
 private:
-  LogicalResult propagate(Operation *op, Value gradient, Formula &formula);
-  LogicalResult propagate(ReduceOp reduce, Value gradient, Formula &formula);
-  bool propagateFunction(Operation *op, Value gradient, Formula &formula);
-  void propagatePower(math::PowFOp op, Value gradient, Formula &formula);
-  void accumulate(Value value, Value gradient, Formula &formula);
+  LogicalResult propagate(Operation *op, Value gradient);
+  LogicalResult propagate(ReduceOp reduce, Value gradient);
+  bool propagateFunction(Operation *op, Value gradient);
+  void propagatePower(math::PowFOp op, Value gradient);
+  void accumulate(Value value, Value gradient, Block *block);
   bool leadsToActive(Value value);
 
+  Formula formula;
   llvm::function_ref<bool(Value)> isActive;
   llvm::DenseMap<Value, Value> gradients;
   llvm::DenseMap<Value, bool> leads; ///< Of leadsToActive.
@@ -95,63 +96,58 @@ bool Derivative::leadsToActive(Value value) {
   return leads[value] = result;
 }
 
-/// What `gradient`, a value inside `reduce`, sums up to.
-static Value sumOver(ReduceOp reduce, Value gradient) {
-  OpBuilder builder(reduce->getBlock()->getTerminator());
+/// The sum of `term`, a value inside `reduce`.
+Value Formula::sumOver(ReduceOp reduce, Value term) {
   SmallVector<SizeAttr> sizes = llvm::to_vector(reduce.getSizes().getAsRange<SizeAttr>());
-  auto sum = ReduceOp::create(builder, reduce.getLoc(), ReduceKind::Sum, reduce.getIndices(), sizes, gradient.getType(),
+  auto sum = ReduceOp::create(builder, location, ReduceKind::Sum, reduce.getIndices(), sizes, term.getType(),
                               ValueRange(), Value(), reduce.isConditional());
+  OpBuilder::InsertionGuard guard(builder);
   auto fill = [&](Region &from, Region &to, Value value) {
     IRMapping mapping;
     for (BlockArgument index : dependence(value))
       mapping.map(index, index.getOwner()->getParent() == &from ? to.getArgument(index.getArgNumber()) : index);
     builder.setInsertionPointToEnd(&to.front());
-    YieldOp::create(builder, reduce.getLoc(), cloneSlice(value, mapping, builder));
+    YieldOp::create(builder, location, cloneSlice(value, mapping, builder));
   };
-  fill(reduce.getBody(), sum.getBody(), gradient);
+  fill(reduce.getBody(), sum.getBody(), term);
   if (reduce.isConditional())
     fill(reduce.getWhere(), sum.getWhere(), reduce.getWhere().front().getTerminator()->getOperand(0));
   return sum.getResult();
 }
 
-/// Adds to the gradient of `value`, which may belong to a block further out: then every element of the reductions in
-/// between adds to it.
-void Derivative::accumulate(Value value, Value gradient, Formula &formula) {
+/// Adds to the gradient of `value` what an operation of `block` has for it. The value may belong to a block further out:
+/// then every element of the reductions in between adds to it.
+void Derivative::accumulate(Value value, Value gradient, Block *block) {
   if (!leadsToActive(value))
     return;
-  Block *block = &formula.block;
   while (block != value.getParentBlock()) {
     auto reduce = cast<ReduceOp>(block->getParentOp());
-    gradient = sumOver(reduce, gradient);
+    gradient = formula.sumOver(reduce, gradient);
     block = reduce->getBlock();
   }
   Value &sum = gradients[value];
-  sum = sum ? Formula(*block).add(sum, gradient) : gradient;
+  sum = sum ? formula.add(sum, gradient) : gradient;
 }
 
 /// The block yields one value, which has this gradient.
 LogicalResult Derivative::run(Block &block, Value gradient) {
-  SmallVector<Operation *> operations;
-  for (Operation &op : block.without_terminator())
-    operations.push_back(&op);
-  Formula formula(block);
-  accumulate(block.getTerminator()->getOperand(0), gradient, formula);
-  for (Operation *op : llvm::reverse(operations))
-    if (op->getNumResults() == 1)
-      if (Value found = gradients.lookup(op->getResult(0)); found && failed(propagate(op, found, formula)))
+  accumulate(block.getTerminator()->getOperand(0), gradient, &block);
+  for (Operation &op : llvm::reverse(block.without_terminator()))
+    if (op.getNumResults() == 1)
+      if (Value found = gradients.lookup(op.getResult(0)); found && failed(propagate(&op, found)))
         return failure();
   return success();
 }
 
-LogicalResult Derivative::propagate(Operation *op, Value gradient, Formula &formula) {
+LogicalResult Derivative::propagate(Operation *op, Value gradient) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     if (isActive(read.getTensor()))
       reads.push_back({read, gradient});
     return success();
   }
   if (auto reduce = dyn_cast<ReduceOp>(op))
-    return propagate(reduce, gradient, formula);
-  auto give = [&](unsigned operand, Value part) { accumulate(op->getOperand(operand), part, formula); };
+    return propagate(reduce, gradient);
+  auto give = [&](unsigned operand, Value part) { accumulate(op->getOperand(operand), part, op->getBlock()); };
   auto operand = [&](unsigned index) { return op->getOperand(index); };
   auto choose = [&](arith::CmpFPredicate predicate) {
     Value first = formula.compare(predicate, operand(0), operand(1)), zero = formula.zero(gradient);
@@ -218,16 +214,16 @@ LogicalResult Derivative::propagate(Operation *op, Value gradient, Formula &form
       .Case<arith::ConstantOp, arith::SIToFPOp, arith::UIToFPOp, math::FloorOp, math::RoundEvenOp>(
           [](auto) { return success(); })
       .Default([&](Operation *other) {
-        if (propagateFunction(other, gradient, formula))
+        if (propagateFunction(other, gradient))
           return success();
         return LogicalResult(other->emitError() << "has no derivative that attn-differentiate knows");
       });
 }
 
 /// The functions of one float: false where `op` is none of them.
-bool Derivative::propagateFunction(Operation *op, Value gradient, Formula &formula) {
+bool Derivative::propagateFunction(Operation *op, Value gradient) {
   if (auto power = dyn_cast<math::PowFOp>(op)) {
-    propagatePower(power, gradient, formula);
+    propagatePower(power, gradient);
     return true;
   }
   if (op->getNumOperands() != 1)
@@ -263,51 +259,51 @@ bool Derivative::propagateFunction(Operation *op, Value gradient, Formula &formu
                    })
                    .Default([](Operation *) { return Value(); });
   if (part)
-    accumulate(x, part, formula);
+    accumulate(x, part, op->getBlock());
   return static_cast<bool>(part);
 }
 
 /// x^y: y · x^(y − 1) by x, and x^y · log(x) by y, which is 0 at x = 0.
-void Derivative::propagatePower(math::PowFOp op, Value gradient, Formula &formula) {
+void Derivative::propagatePower(math::PowFOp op, Value gradient) {
   Value x = op.getLhs(), y = op.getRhs(), zero = formula.zero(x);
   Value less = formula.function<math::PowFOp>(x, formula.subtract(y, formula.constant(1, y.getType())));
-  accumulate(x, formula.multiply(gradient, formula.multiply(y, less)), formula);
+  accumulate(x, formula.multiply(gradient, formula.multiply(y, less)), op->getBlock());
   Value logarithm = formula.multiply(op.getResult(), formula.function<math::LogOp>(x));
   Value byExponent = formula.select(formula.compare(arith::CmpFPredicate::OEQ, x, zero), zero, logarithm);
-  accumulate(y, formula.multiply(gradient, byExponent), formula);
+  accumulate(y, formula.multiply(gradient, byExponent), op->getBlock());
 }
 
-LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient, Formula &formula) {
+LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient) {
   if (!isa<FloatType>(reduce.getType()))
     return success();
   Block &body = reduce.getBody().front();
   Value term = body.getTerminator()->getOperand(0);
-  Formula inside(body);
   switch (reduce.getKind()) {
   case ReduceKind::Sum:
     return run(body, gradient);
   case ReduceKind::Max:
   case ReduceKind::Min: {
-    Value extreme = inside.compare(arith::CmpFPredicate::OEQ, term, reduce.getResult());
-    return run(body, inside.select(extreme, gradient, inside.zero(gradient)));
+    Value extreme = formula.compare(arith::CmpFPredicate::OEQ, term, reduce.getResult());
+    return run(body, formula.select(extreme, gradient, formula.zero(gradient)));
   }
   case ReduceKind::LogSumExp: {
-    auto share = [&](Value exponent, Formula &at) {
-      return at.multiply(gradient, at.function<math::ExpOp>(at.subtract(exponent, reduce.getResult())));
+    auto share = [&](Value exponent) {
+      Value difference = formula.subtract(exponent, reduce.getResult());
+      return formula.multiply(gradient, formula.function<math::ExpOp>(difference));
     };
     if (reduce.getSink())
-      accumulate(reduce.getSink(), share(reduce.getSink(), formula), formula);
-    return run(body, share(term, inside));
+      accumulate(reduce.getSink(), share(reduce.getSink()), reduce->getBlock());
+    return run(body, share(term));
   }
   case ReduceKind::Softmax:
-    return reduce.emitError() << "attn-differentiate: a softmax over several indices has no gradient yet";
+    return reduce.emitError() << "has no gradient: only a softmax that is a tensor of its own has";
   }
   llvm_unreachable("unknown reduction");
 }
 
-FailureOr<SmallVector<ReadGradient>> attn::differentiate(TensorOp tensor, Value seed,
+FailureOr<SmallVector<ReadGradient>> attn::differentiate(TensorOp tensor, Value seed, Block &scratch,
                                                          llvm::function_ref<bool(Value)> isActive) {
-  Derivative derivative(isActive);
+  Derivative derivative(scratch, tensor.getLoc(), isActive);
   if (failed(derivative.run(tensor.getBody().front(), seed)))
     return failure();
   return std::move(derivative.reads);

@@ -82,6 +82,7 @@ private:
   llvm::DenseSet<Value> active;                  ///< What depends on an input.
   llvm::DenseMap<Value, SmallVector<Part>> parts; ///< Of the gradient of a tensor.
   llvm::DenseMap<Value, Value> gradients;        ///< Their sums.
+  SmallVector<std::string> outputNames;          ///< Of the kernel that is differentiated.
   SmallVector<std::string> names;                ///< Of the parameters.
   unsigned firstGradient = 0;                    ///< The position of the first output's gradient among them.
 };
@@ -94,6 +95,8 @@ Backward::Backward(KernelOp kernel, ArrayRef<StringRef> inputs)
     if (cast<AttnTensorType>(parameter.getType()).getElementType().isF64())
       computeType = builder.getF64Type();
   }
+  for (unsigned index = 0; index < kernel.getReturn().getNumOperands(); ++index)
+    outputNames.push_back(kernel.getReturn().getOutputName(index).str());
 }
 
 std::string Backward::nameOf(Value tensor) {
@@ -139,7 +142,7 @@ void Backward::addOutputGradients() {
   for (auto [index, output] : llvm::enumerate(returned.getOutputs())) {
     if (!isFloat(output))
       continue;
-    std::string name = freshName(kernel, ("grad_" + returned.getOutputName(index)).str());
+    std::string name = freshName(kernel, "grad_" + outputNames[index]);
     Value gradient = kernel.getBody().front().addArgument(returned.getOutputType(index), returned.getLoc());
     names.push_back(name);
     if (active.contains(output))
@@ -285,10 +288,8 @@ Value Backward::dotWithGradient(Value tensor, ArrayRef<unsigned> rows) {
 /// The gradients of a group's score and sink.
 void Backward::differentiate(SoftmaxGroup &group) {
   Value weights = group.weight.getResult(), dot;
-  if (!parts.lookup(weights).empty()) {
-    unsigned rank = group.weight.getResult().getType().getRank();
-    dot = dotWithGradient(weights, llvm::to_vector(llvm::seq<unsigned>(rank - 1)));
-  }
+  if (!parts.lookup(weights).empty() && group.hasPairs())
+    dot = dotWithGradient(weights, llvm::to_vector(llvm::seq(group.rows)));
   Value weight = gradientOf(weights), logSumExp = gradientOf(group.logSumExp);
   if (!weight && !logSumExp)
     return;
@@ -303,18 +304,20 @@ LogicalResult Backward::differentiate(TensorOp tensor) {
   Value gradient = gradientOf(tensor.getResult());
   if (!gradient)
     return success();
-  auto copy = cast<TensorOp>(builder.clone(*tensor));
-  OpBuilder inside(copy.getBody().front().getTerminator());
-  Value seed = readWide(inside, gradient, copy.getBody().getArguments());
+  auto scratch = TensorOp::create(builder, tensor.getLoc(), "", builder.getArrayAttr({}),
+                                  AttnTensorType::get(builder.getContext(), {}, computeType));
+  Block &block = scratch.getBody().front();
+  OpBuilder inside = OpBuilder::atBlockEnd(&block);
+  Value seed = readWide(inside, gradient, tensor.getBody().getArguments());
   FailureOr<SmallVector<ReadGradient>> reads =
-      attn::differentiate(copy, seed, [&](Value read) { return active.contains(read); });
+      attn::differentiate(tensor, seed, block, [&](Value read) { return active.contains(read); });
   if (succeeded(reads))
     for (ReadGradient &read : *reads) {
       Value target = read.read.getTensor();
       std::string name = "grad_" + nameOf(target) + "_by_" + tensor.getName().str();
       parts[target].push_back({contribution(kernel, read, name, facts, builder), tensor});
     }
-  copy.erase();
+  scratch.erase();
   return success(succeeded(reads));
 }
 
@@ -392,16 +395,15 @@ static void returnSaved(KernelOp kernel, const Backward &backward) {
   };
   for (const SoftmaxGroup &group : backward.groups) {
     TensorOp source = find(group.source);
-    ReduceOp reduce = soleReduction(source);
+    auto reduce = source.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
     SmallVector<BlockArgument> rows(source.getBody().getArguments());
-    if (!reduce.getAt().empty())
-      llvm::erase(rows, cast<BlockArgument>(reduce.getAt().front()));
+    llvm::erase_if(rows, [&](Value index) { return llvm::is_contained(reduce.getAt(), index); });
     Statement sum{group.saved, llvm::map_to_vector(rows, axisOf), {}, reduce.getType(), nullptr};
     sum.term = [&](OpBuilder &builder, Indices indices) -> Value {
       IRMapping mapping;
       mapping.map(ArrayRef<BlockArgument>(rows), indices);
-      if (!reduce.getAt().empty()) // of which there is none in a log-sum-exp
-        mapping.map(reduce.getAt().front(), reduce.getAt().front());
+      for (Value at : reduce.getAt()) // a log-sum-exp has none
+        mapping.map(at, at);
       auto copy = cast<ReduceOp>(cloneSlice(reduce.getResult(), mapping, builder).getDefiningOp());
       copy.setKind(ReduceKind::LogSumExp);
       copy.getAtMutable().clear();

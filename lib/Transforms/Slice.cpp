@@ -20,7 +20,17 @@ Value attn::cloneSlice(Value value, IRMapping &mapping, OpBuilder &builder) {
   Operation *op = value.getDefiningOp();
   assert(op && "the mapping must cover the index variables of the slice");
   cloneOperands(op, mapping, builder);
-  builder.clone(*op, mapping);
+  if (op->getNumRegions() == 0) {
+    builder.clone(*op, mapping);
+    return mapping.lookup(value);
+  }
+  // What a reduction's own variables, and values in it, are outside is of no concern to its copy.
+  IRMapping inside = mapping;
+  op->walk([&](Block *block) {
+    for (BlockArgument index : block->getArguments())
+      inside.erase(index);
+  });
+  mapping.map(op->getResults(), builder.clone(*op, inside)->getResults());
   return mapping.lookup(value);
 }
 

@@ -43,20 +43,46 @@ static void eraseParts(SoftmaxGroup &group) {
       part.erase();
 }
 
-/// Score, mask and sink of a softmax or log-sum-exp over `rows`, before `tensor`.
+/// The reduction that is all of the tensor's formula, over any number of indices, or null.
+static ReduceOp wholeReduction(TensorOp tensor, ReduceKind kind) {
+  auto reduce = tensor.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
+  bool is = reduce && reduce.getKind() == kind && tensor.getResult().getType().getElementType() == reduce.getType();
+  return is ? reduce : ReduceOp();
+}
+
+/// The indices of `tensor` that `softmax` is evaluated at; none where they are not all indices of their own.
+static SmallVector<BlockArgument> keysOf(ReduceOp softmax, TensorOp tensor) {
+  SmallVector<Value> used(softmax.getBody().front().getTerminator()->getOperands());
+  if (softmax.isConditional())
+    used.push_back(softmax.getWhere().front().getTerminator()->getOperand(0));
+  if (softmax.getSink())
+    used.push_back(softmax.getSink());
+  IndexSet others = dependence(used);
+  SmallVector<BlockArgument> keys;
+  for (auto [at, size] : llvm::zip_equal(softmax.getAt(), softmax.getSizes())) {
+    auto key = dyn_cast<BlockArgument>(at);
+    if (!key || key.getOwner() != &tensor.getBody().front() || indexSize(key) != size || others.contains(key) ||
+        llvm::is_contained(keys, key))
+      return {};
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+/// Score, mask and sink of a softmax or log-sum-exp for each of `rows`, before `tensor`.
 static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument> rows) {
   SmallVector<Axis> rowAxes = llvm::map_to_vector(rows, axisOf), axes(rowAxes);
-  BlockArgument key = reduce.getAt().empty() ? reduce.getBody().getArgument(0)
-                                             : cast<BlockArgument>(reduce.getAt().front());
-  axes.push_back({indexName(key).str(), reduce.getSize(0)});
+  for (BlockArgument key : reduce.getBody().getArguments())
+    axes.push_back(axisOf(key));
   StringRef name = tensor.getName();
   auto inside = [&](Region &region, StringRef suffix) {
     SmallVector<BlockArgument> indices(rows);
-    indices.push_back(region.getArgument(0));
+    llvm::append_range(indices, region.getArguments());
     return define((name + suffix).str(), region.front().getTerminator()->getOperand(0), indices, axes, tensor);
   };
   SoftmaxGroup group;
   group.source = name.str();
+  group.rows = rows.size();
   if (reduce.isConditional())
     group.mask = inside(reduce.getWhere(), "_mask");
   if (Value sink = reduce.getSink())
@@ -72,12 +98,13 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
   AttnTensorType type = group.score.getResult().getType();
   auto kernel = tensor->getParentOfType<KernelOp>();
   group.saved = freshName(kernel, (tensor.getName() + "_logsumexp").str());
-  group.logSumExp = kernel.getBody().front().addArgument(type.dropDimension(type.getRank() - 1), location);
+  auto rowType = AttnTensorType::get(builder.getContext(), type.getShape().take_front(group.rows), type.getElementType());
+  group.logSumExp = kernel.getBody().front().addArgument(rowType, location);
   SmallVector<Axis> axes = llvm::map_to_vector(group.score.getBody().getArguments(), axisOf);
   Statement statement{(tensor.getName() + "_again").str(), axes, {}, type.getElementType(), nullptr};
   statement.term = [&](OpBuilder &builder, Indices indices) -> Value {
     Value score = ReadOp::create(builder, location, group.score.getResult(), indices);
-    Value sum = ReadOp::create(builder, location, group.logSumExp, indices.drop_back());
+    Value sum = ReadOp::create(builder, location, group.logSumExp, indices.take_front(group.rows));
     return math::ExpOp::create(builder, location, arith::SubFOp::create(builder, location, score, sum));
   };
   if (group.mask)
@@ -85,7 +112,8 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
       return ReadOp::create(builder, location, group.mask.getResult(), indices);
     };
   group.weight = statement.write(kernel, builder, location);
-  group.weight->setAttr(TensorOp::weightsName, builder.getUnitAttr());
+  if (group.hasPairs())
+    group.weight->setAttr(TensorOp::weightsName, builder.getUnitAttr());
 }
 
 /// The group with these parts, which is made before `tensor` if there is none.
@@ -101,17 +129,12 @@ static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImp
   return groups.back();
 }
 
-/// Makes `tensor`, the softmax of a group, read the group's weights.
-static void readWeights(TensorOp tensor, BlockArgument at, SoftmaxGroup &group) {
-  Block &body = tensor.getBody().front();
-  OpBuilder builder(body.getTerminator());
-  SmallVector<Value> subscripts;
-  for (BlockArgument index : body.getArguments())
-    if (index != at)
-      subscripts.push_back(index);
-  subscripts.push_back(at);
+/// Makes `tensor`, the softmax of a group, read the group's weights at `indices`.
+static void readWeights(TensorOp tensor, ArrayRef<BlockArgument> indices, SoftmaxGroup &group) {
+  ReduceOp reduce = wholeReduction(tensor, ReduceKind::Softmax);
+  OpBuilder builder(reduce);
+  SmallVector<Value> subscripts(indices.begin(), indices.end());
   Value weight = ReadOp::create(builder, tensor.getLoc(), group.weight.getResult(), subscripts);
-  ReduceOp reduce = soleReduction(tensor);
   reduce.getResult().replaceAllUsesWith(weight);
   reduce->erase();
 }
@@ -119,27 +142,33 @@ static void readWeights(TensorOp tensor, BlockArgument at, SoftmaxGroup &group) 
 SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts) {
   SmallVector<SoftmaxGroup> groups;
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
-    ReduceOp reduce = soleReduction(tensor);
     SmallVector<BlockArgument> rows(tensor.getBody().getArguments());
-    if (isSoftmax(tensor)) {
-      auto at = cast<BlockArgument>(reduce.getAt().front());
-      llvm::erase(rows, at);
-      SoftmaxGroup &group = groupOf(makeParts(tensor, reduce, rows), tensor, groups);
-      if (at.getArgNumber() == rows.size()) {
-        tensor.getResult().replaceAllUsesWith(group.weight.getResult());
-        tensor.erase();
-      } else {
-        readWeights(tensor, at, group);
-      }
-    } else if (isLogSumExp(tensor)) {
-      SoftmaxGroup &group = groupOf(makeParts(tensor, reduce, rows), tensor, groups);
+    if (ReduceOp sum = wholeReduction(tensor, ReduceKind::LogSumExp)) {
+      SoftmaxGroup &group = groupOf(makeParts(tensor, sum, rows), tensor, groups);
       tensor.getResult().replaceAllUsesWith(group.logSumExp);
       tensor.erase();
+      continue;
     }
+    ReduceOp softmax = wholeReduction(tensor, ReduceKind::Softmax);
+    SmallVector<BlockArgument> keys = softmax ? keysOf(softmax, tensor) : SmallVector<BlockArgument>();
+    if (keys.empty())
+      continue;
+    llvm::erase_if(rows, [&](BlockArgument index) { return llvm::is_contained(keys, index); });
+    SmallVector<BlockArgument> indices(rows);
+    llvm::append_range(indices, keys);
+    SoftmaxGroup &group = groupOf(makeParts(tensor, softmax, rows), tensor, groups);
+    if (!llvm::equal(indices, tensor.getBody().getArguments())) {
+      readWeights(tensor, indices, group);
+      continue;
+    }
+    group.weight.setName(tensor.getName());
+    tensor.getResult().replaceAllUsesWith(group.weight.getResult());
+    tensor.erase();
   }
   for (SoftmaxGroup &group : groups) {
-    for (TensorOp part : {group.score, group.weight})
-      facts.pairs.insert(part.getResult());
+    if (group.hasPairs())
+      for (TensorOp part : {group.score, group.weight})
+        facts.pairs.insert(part.getResult());
     if (group.mask)
       facts.masks[group.weight.getResult()] = group.mask.getResult();
   }
@@ -153,13 +182,13 @@ SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logS
   TensorOp weightTensor = group.weight;
   std::string name = "grad_" + group.score.getName().str();
   Type type = weightTensor.getResult().getType().getElementType();
-  SmallVector<Axis> axes = llvm::map_to_vector(weightTensor.getBody().getArguments(), axisOf), rows(axes);
-  rows.pop_back();
+  SmallVector<Axis> axes = llvm::map_to_vector(weightTensor.getBody().getArguments(), axisOf);
+  SmallVector<Axis> rows(axes.begin(), axes.begin() + group.rows), keys(axes.begin() + group.rows, axes.end());
   auto read = [&](OpBuilder &builder, Value tensor, Indices indices) -> Value {
     return ReadOp::create(builder, location, tensor, indices);
   };
   if (weight && !dot) {
-    Statement sum{name + "_dot", rows, {axes.back()}, type, nullptr};
+    Statement sum{name + "_dot", rows, keys, type, nullptr};
     sum.term = [&](OpBuilder &builder, Indices indices) -> Value {
       Value share = read(builder, weightTensor.getResult(), indices);
       return arith::MulFOp::create(builder, location, share, read(builder, weight, indices));
@@ -182,14 +211,15 @@ SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logS
   Statement score{name, axes, {}, type, nullptr};
   score.term = [&](OpBuilder &builder, Indices indices) -> Value {
     Value share = read(builder, weightTensor.getResult(), indices);
-    Value factor = read(builder, weight ? delta : logSumExp, indices.drop_back());
+    Value factor = read(builder, weight ? delta : logSumExp, indices.take_front(group.rows));
     if (weight)
       factor = arith::SubFOp::create(builder, location, read(builder, weight, indices), factor);
     return arith::MulFOp::create(builder, location, share, factor);
   };
   SoftmaxGradients gradients;
   gradients.score = score.write(kernel, builder, location).getResult();
-  facts.pairs.insert(gradients.score);
+  if (group.hasPairs())
+    facts.pairs.insert(gradients.score);
   if (group.mask)
     facts.masks[gradients.score] = facts.masks.lookup(weightTensor.getResult());
   if (!group.sink)

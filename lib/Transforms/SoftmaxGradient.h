@@ -26,15 +26,19 @@ namespace attn {
 /// Softmaxes and log-sum-exps of the same scores.
 struct SoftmaxGroup {
   std::string source;    ///< The statement that the group was found in.
-  TensorOp mask;         ///< Rows, then the key. Or null.
+  unsigned rows = 0;     ///< How many indices there are beside the keys.
+  TensorOp mask;         ///< Rows, then keys. Or null.
   TensorOp sink;         ///< Of the rows. Or null.
-  TensorOp score;        ///< Rows, then the key.
+  TensorOp score;        ///< Rows, then keys.
   TensorOp weight;       ///< Of the shape of the score.
   mlir::Value logSumExp; ///< A parameter: what the forward kernel saved.
   std::string saved;     ///< Its name.
+
+  /// Whether it is over one index, so that sums over it are done where the weights are computed.
+  bool hasPairs() { return score.getResult().getType().getRank() == rows + 1; }
 };
 
-/// Rewrites all softmaxes of `kernel`, each of which must be a tensor of its own. Adds a parameter for each log-sum-exp
+/// Rewrites the softmaxes and log-sum-exps of `kernel` that are tensors of their own. Adds a parameter for each log-sum-exp
 /// that they need; `facts` learns of masks and pairs.
 llvm::SmallVector<SoftmaxGroup> rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts);
 

@@ -19,11 +19,21 @@ static std::optional<SizeAttr> sizeOf(Value value) {
   APInt number;
   if (matchPattern(value, m_ConstantInt(&number)))
     return SizeAttr::constant(value.getContext(), number.getSExtValue());
+  auto quotient = value.getDefiningOp<FloorDivOp>();
+  std::optional<SizeAttr> lhs = quotient ? sizeOf(quotient.getLhs()) : std::nullopt;
+  std::optional<SizeAttr> rhs = quotient ? sizeOf(quotient.getRhs()) : std::nullopt;
+  if (lhs && rhs)
+    return SizeAttr::binary(SizeKind::FloorDiv, *lhs, *rhs);
   return std::nullopt;
 }
 
 static Value integer(OpBuilder &builder, Location location, int64_t value) {
   return arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(value));
+}
+
+/// The greatest index of a dimension.
+static SizeAttr lastOf(SizeAttr size) {
+  return SizeAttr::binary(SizeKind::Sub, size, SizeAttr::constant(size.getContext(), 1));
 }
 
 Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
@@ -38,7 +48,11 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
     if (auto index = dyn_cast<BlockArgument>(read.getSubscripts()[dimension]); index && !known.contains(index)) {
       known[index] = [dimension](OpBuilder &, Indices indices) { return indices[dimension]; };
       if (indexSize(index) != shape[dimension]) {
-        bounded.push_back(index);
+        // A subscript that is not just a variable is clamped: there may be more places than the variable has values.
+        known[index] = [=, last = lastOf(indexSize(index)), location = read.getLoc()](OpBuilder &builder,
+                                                                                      Indices indices) -> Value {
+          return arith::MinSIOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, last));
+        };
         uncertain.push_back(dimension);
       }
     } else {
@@ -68,10 +82,8 @@ bool Scatter::solveQuotient(Value subscript, unsigned dimension) {
                  });
   if (!isAlone || !divisor || known.contains(index))
     return false;
-  MLIRContext *context = read.getContext();
   SizeAttr size = read.getTensor().getType().getShape()[dimension];
-  SizeAttr before = SizeAttr::binary(SizeKind::Mul, *divisor,
-                                     SizeAttr::binary(SizeKind::Sub, size, SizeAttr::constant(context, 1)));
+  SizeAttr before = SizeAttr::binary(SizeKind::Mul, *divisor, lastOf(size));
   unsigned position = axes.size() + summed.size();
   summed.push_back({indexName(index).str(), SizeAttr::binary(SizeKind::Sub, indexSize(index), before)});
   Location location = read.getLoc();
@@ -142,9 +154,7 @@ Value Scatter::condition(OpBuilder &builder, Indices indices) {
             SizeOp::create(builder, location, indexSize(variable)));
   for (unsigned dimension : uncertain) {
     Value subscript = cloneSlice(read.getSubscripts()[dimension], mapping, builder);
-    Value last = SizeOp::create(
-        builder, location,
-        SizeAttr::binary(SizeKind::Sub, axes[dimension].size, SizeAttr::constant(builder.getContext(), 1)));
+    Value last = SizeOp::create(builder, location, lastOf(axes[dimension].size));
     Value least = arith::MinSIOp::create(builder, location, subscript, last);
     Value clamped = arith::MaxSIOp::create(builder, location, least, integer(builder, location, 0));
     require(arith::CmpIPredicate::eq, clamped, indices[dimension]);
