@@ -1,0 +1,178 @@
+"""Attention by its score: the dot product, a small network, a learned matrix, a distance.
+
+Each layer takes queries (B, M, Q), keys (B, N, K), values (B, N, E) and valid lengths, and returns (B, M, E). All are f32, f64, bf16
+or f16, on the CPU; the parameters have the same dtype. A query whose valid length is 0 gives 0, where tutorials that fill masked
+scores with -1e6 give the average of all values.
+
+After a call, `attention_weights` (B, M, N) are the weights before dropout, detached from the graph: for pictures. With
+`keep_weights=False` they are never stored, and `attention_weights` is None.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+
+from .masks import lengths
+from .operators import Operator
+
+
+class Attention(nn.Module):
+    """What all layers share: dropout on the weights, valid lengths, and the weights of the last call."""
+
+    operator: Operator  #: the layer's spec: inputs queries, keys, values and valid_lens beside the layer's own, outputs out and weight
+
+    def __init__(self, dropout: float = 0.0, *, keep_weights: bool = True):
+        super().__init__()
+        self.dropout = probability("dropout", dropout)
+        self.keep_weights = keep_weights
+        self.attention_weights: torch.Tensor | None = None
+
+    def forward(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        valid_lens: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """queries (B, M, Q), keys (B, N, K), values (B, N, E) -> (B, M, E).
+
+        valid_lens: how many keys count: None for all; integers of shape (B,), or (B, M) for each query its own.
+
+        Raises TypeError for other dtypes and ValueError for other shapes.
+        """
+        return self.attend(("out",), queries, keys, values, valid_lens)[0]
+
+    def attend(
+        self,
+        outputs: tuple[str, ...],
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        valid_lens: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, ...]:
+        """These outputs of the spec; the weights are kept where the layer does so."""
+        check_ranks(queries, keys, values)
+        valid_lens = lengths(valid_lens, *queries.shape[:2], keys.shape[1])
+        inputs = {"queries": queries, "keys": keys, "values": values, "valid_lens": valid_lens}
+        kept = ("weight",) if self.keep_weights else ()
+        dropout = self.dropout if self.training else 0.0
+        results = self.operator(*outputs, *kept, dropout=dropout, **inputs, **self.inputs(queries, keys))
+        self.attention_weights = results[-1].detach() if self.keep_weights else None
+        return results[: len(outputs)]
+
+    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor | float]:
+        """The spec's inputs that the layer has itself."""
+        return {}
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}"
+
+
+class DotProductAttention(Attention):
+    """Scaled dot-product attention: softmax(q·k / √D) v, for queries and keys of the same width D."""
+
+    operator = Operator("dot_product")
+
+
+class AdditiveAttention(Attention):
+    """Additive (Bahdanau) attention: softmax(w_v · tanh(W_q q + W_k k)) v, for queries and keys of any widths."""
+
+    operator = Operator("additive")
+
+    def __init__(
+        self,
+        num_hiddens: int,
+        dropout: float = 0.0,
+        *,
+        query_size: int | None = None,
+        key_size: int | None = None,
+        bias: bool = False,
+        keep_weights: bool = True,
+    ):
+        """num_hiddens: how many units compare a query with a key. bias: whether W_k has one.
+
+        query_size, key_size: the widths; where one is left out, the first call says it, as with PyTorch's lazy layers.
+        """
+        super().__init__(dropout, keep_weights=keep_weights)
+        self.W_q = linear(query_size, num_hiddens, bias=False)
+        self.W_k = linear(key_size, num_hiddens, bias=bias)
+        self.w_v = nn.Linear(num_hiddens, 1, bias=False)
+
+    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor]:
+        materialise(self.W_q, queries)
+        materialise(self.W_k, keys)
+        return {"wq": self.W_q.weight, "wk": self.W_k.weight, "bias": bias_of(self.W_k), "wv": self.w_v.weight[0]}
+
+
+MLPAttention = AdditiveAttention  # its name where the score is seen as a perceptron with one hidden layer
+
+
+class BilinearAttention(Attention):
+    """Luong's "general" attention: softmax(q · (W k + b)) v, for queries and keys of any widths."""
+
+    operator = Operator("bilinear")
+
+    def __init__(
+        self,
+        query_size: int,
+        dropout: float = 0.0,
+        *,
+        key_size: int | None = None,
+        bias: bool = False,
+        keep_weights: bool = True,
+    ):
+        """query_size: the width of queries. key_size: the width of keys; where it is left out, the first call says it."""
+        super().__init__(dropout, keep_weights=keep_weights)
+        self.W = linear(key_size, query_size, bias=bias)
+
+    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor]:
+        materialise(self.W, keys)
+        return {"w": self.W.weight, "bias": bias_of(self.W)}
+
+
+class GaussianAttention(Attention):
+    """Gaussian kernel regression: softmax(-‖q - k‖² / (2 width²)) v, for queries and keys of the same width."""
+
+    operator = Operator("gaussian")
+
+    def __init__(self, width: float = 1.0, dropout: float = 0.0, *, learned: bool = False, keep_weights: bool = True):
+        """width: of the Gaussian; a smaller one looks at nearer keys only. learned: whether the width is a parameter."""
+        super().__init__(dropout, keep_weights=keep_weights)
+        if not width > 0:
+            raise ValueError(f"width: must be greater than 0, but is {width}")
+        self.width = nn.Parameter(torch.tensor(float(width)), requires_grad=learned)
+
+    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"width": self.width}
+
+
+def probability(name: str, value: float) -> float:
+    """The value, if it is a probability. Raises ValueError otherwise."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}: must be between 0 and 1, but is {value}")
+    return float(value)
+
+
+def check_ranks(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    """Raises ValueError where one is not a batch of rows. The kernel compares their sizes."""
+    for name, tensor in {"queries": queries, "keys": keys, "values": values}.items():
+        if tensor.ndim != 3:
+            raise ValueError(f"{name}: must have 3 dimensions (batch, rows, width), but has shape {tuple(tensor.shape)}")
+
+
+def linear(width: int | None, outputs: int, bias: bool) -> nn.Linear:
+    """A linear layer, lazy where its width is not known yet."""
+    return nn.LazyLinear(outputs, bias=bias) if width is None else nn.Linear(width, outputs, bias=bias)
+
+
+def materialise(layer: nn.Linear, rows: torch.Tensor) -> None:
+    """Gives a lazy layer the width of these rows: PyTorch does so in its first call, here on none of them."""
+    if isinstance(layer.weight, UninitializedParameter):
+        layer(rows[:0].detach())
+
+
+def bias_of(layer: nn.Linear) -> torch.Tensor:
+    """The layer's bias, or zeros where it has none."""
+    return layer.weight.new_zeros(1).expand(layer.out_features) if layer.bias is None else layer.bias
