@@ -52,18 +52,19 @@ def heatmaps(
     _check_count("queries", queries, height)
     titles = _titles(titles, rows, columns)
     figure = Figure(figsize=(figsize[0] * columns + 0.8, figsize[1] * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(rows, columns, squeeze=False)
     scale = {"vmin": min(0.0, np.nanmin(weights)), "vmax": np.nanmax(weights)}
     for row in range(rows):
         for column in range(columns):
             axis = axes[row, column]
             image = axis.imshow(weights[row, column], cmap=cmap, aspect="auto", interpolation="nearest", **scale)
             axis.set_title(titles[row][column])
+            _label_ticks(axis, keys, queries)
+            axis.label_outer()
             if row == rows - 1:
                 axis.set_xlabel(xlabel)
             if column == 0:
                 axis.set_ylabel(ylabel)
-    _label_ticks(axes[0, 0], keys, queries)
     figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
 

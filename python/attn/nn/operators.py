@@ -58,8 +58,7 @@ def _call(kernel: Kernel, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     differentiated = tuple(name for name, value in inputs.items() if isinstance(value, torch.Tensor) and value.requires_grad)
     if differentiated and torch.is_grad_enabled():
         return _Differentiable.apply(kernel, differentiated, tuple(inputs), *inputs.values())
-    results = kernel(**inputs)
-    return tuple(results) if len(kernel.outputs) > 1 else (results,)
+    return _as_tuple(kernel(**inputs))
 
 
 @functools.cache
@@ -74,37 +73,40 @@ class _Differentiable(torch.autograd.Function):
     def forward(
         ctx: Any, kernel: Kernel, differentiated: tuple[str, ...], names: tuple[str, ...], *values: Any
     ) -> tuple[torch.Tensor, ...]:
-        ctx.kernel, ctx.differentiated, ctx.names = kernel, differentiated, names
+        ctx.kernel_name, ctx.differentiated, ctx.names = kernel.name, differentiated, names
         ctx.set_materialize_grads(False)
         inputs = dict(zip(names, values))
         if not hasattr(kernel, "grad"):
-            results = kernel(**inputs)
-            return tuple(results) if len(kernel.outputs) > 1 else (results,)
+            ctx.backward_kernel = None
+            return _as_tuple(kernel(**inputs))
         forward, ctx.backward_kernel = _with_gradients(kernel, differentiated)
-        results = forward(**inputs)
-        results = tuple(results) if len(forward.outputs) > 1 else (results,)
+        results = _as_tuple(forward(**inputs))
         known = inputs | {info.name: result for info, result in zip(forward.outputs, results)}
         wanted = {info.name: known[info.name] for info in ctx.backward_kernel.inputs if info.name in known}
         ctx.saved = [name for name, value in wanted.items() if isinstance(value, torch.Tensor)]
         ctx.save_for_backward(*[wanted.pop(name) for name in ctx.saved])
         ctx.numbers = wanted
         results = results[: len(kernel.outputs)]
-        ctx.shapes = [(result.shape, result.dtype) for result in results]
+        ctx.outputs = [(info.name, result.shape, result.dtype) for info, result in zip(kernel.outputs, results)]
         ctx.mark_non_differentiable(*[result for result in results if not result.is_floating_point()])
         return results
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        if not hasattr(ctx.kernel, "grad"):
+        if ctx.backward_kernel is None:
             raise RuntimeError(
-                f"{ctx.kernel.name}: has no backward pass: this build of attn has no Kernel.grad; call the layer under torch.no_grad()"
+                f"{ctx.kernel_name}: has no backward pass: this build of attn has no Kernel.grad; "
+                "call the layer under torch.no_grad()"
             )
         given = dict(zip(ctx.saved, ctx.saved_tensors)) | ctx.numbers
-        for info, gradient, (shape, dtype) in zip(ctx.kernel.outputs, gradients, ctx.shapes):
+        for (name, shape, dtype), gradient in zip(ctx.outputs, gradients):
             if dtype.is_floating_point:  # an output that the loss does not use costs no memory: one 0, repeated
-                given[f"grad_{info.name}"] = torch.zeros((), dtype=dtype).expand(shape) if gradient is None else gradient
-        results = ctx.backward_kernel(**given)
-        results = results if len(ctx.differentiated) > 1 else (results,)
-        by_name = dict(zip(ctx.differentiated, results))
+                given[f"grad_{name}"] = torch.zeros((), dtype=dtype).expand(shape) if gradient is None else gradient
+        by_name = dict(zip(ctx.differentiated, _as_tuple(ctx.backward_kernel(**given))))
         return None, None, None, *[by_name.get(name) for name in ctx.names]
+
+
+def _as_tuple(results: Any) -> tuple[torch.Tensor, ...]:
+    """What a kernel returns: one tensor, or a named tuple of several."""
+    return (results,) if isinstance(results, torch.Tensor) else tuple(results)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from .scores import AdditiveAttention
 
@@ -23,12 +24,18 @@ class Seq2SeqEncoder(nn.Module):
         self.embedding = nn.Embedding(vocab_size, embed_size)
         self.rnn = _recurrent(cell, embed_size, num_hiddens, num_layers, dropout)
 
-    def forward(self, X: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """X (B, N), integers -> the last layer's outputs (N, B, num_hiddens), and the state of all layers after the last step.
+    def forward(self, X: torch.Tensor, valid_lens: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
+        """X (B, N), integers -> the last layer's outputs (N, B, num_hiddens), and the state of all layers after the last
+        step: a tensor (num_layers, B, num_hiddens), or two of them, hidden and cell, of an LSTM.
 
-        The state is a tensor (num_layers, B, num_hiddens), or two of them, hidden and cell, of an LSTM.
+        valid_lens: integers (B,) above 0: outputs past a sequence's length are 0, and its state is the one after its last
+        valid step. None where padding is read like words.
         """
-        return self.rnn(self.embedding(X).transpose(0, 1))
+        embedded = self.embedding(X).transpose(0, 1)
+        if valid_lens is None:
+            return self.rnn(embedded)
+        outputs, state = self.rnn(pack_padded_sequence(embedded, valid_lens.cpu(), enforce_sorted=False))
+        return pad_packed_sequence(outputs, total_length=X.shape[1])[0], state
 
 
 class Seq2SeqAttentionDecoder(nn.Module):
