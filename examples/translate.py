@@ -1,10 +1,11 @@
 """Trains a small English-French translator: a recurrent encoder, and a decoder with additive attention.
 
-    python examples/translate.py                            # trains on examples/translate.tsv, prints translations and their BLEU
+    python examples/translate.py
     python examples/translate.py --cell lstm --backend torch
 
-The attention runs in a kernel of attn, or with `--backend torch` in PyTorch's own operations: the same seed gives the same losses.
-The weights of one translation are drawn to `--heatmap`.
+It prints translations of the sentences in translate.tsv and their BLEU, and draws the weights of one to `--heatmap`.
+The attention runs in a kernel of attn, or with `--backend torch` in PyTorch's own operations: the same seed gives the
+same losses.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ class Vocabulary:
     """Words and their numbers."""
 
     def __init__(self, sentences: list[list[str]]):
-        self.words = ["<pad>", "<begin>", "<end>", "<unknown>", *sorted({word for words in sentences for word in words})]
+        self.words = [
+            "<pad>",
+            "<begin>",
+            "<end>",
+            "<unknown>",
+            *sorted({word for words in sentences for word in words}),
+        ]
         self._numbers = {word: number for number, word in enumerate(self.words)}
 
     def __len__(self) -> int:
@@ -90,7 +97,9 @@ class TorchAdditiveAttention(attn.nn.AdditiveAttention):
 class Translator(nn.Module):
     """The encoder and the decoder."""
 
-    def __init__(self, source: Vocabulary, target: Vocabulary, cell: str, backend: str, hiddens: int = 128, embedded: int = 64):
+    def __init__(
+        self, source: Vocabulary, target: Vocabulary, cell: str, backend: str, hiddens: int = 128, embedded: int = 64
+    ):
         super().__init__()
         attention = {"attn": attn.nn.AdditiveAttention, "torch": TorchAdditiveAttention}[backend]
         self.source, self.target = source, target
@@ -101,7 +110,7 @@ class Translator(nn.Module):
         )  # fmt: skip
 
     def loss(self, batch: Pairs) -> torch.Tensor:
-        """The mean cross entropy of the target's words: padding does not count. The decoder is given the words before."""
+        """The mean cross entropy of the target's words, without padding. The decoder is given the words before."""
         state = self.decoder.init_state(self.encoder(batch.source, batch.source_lengths), batch.source_lengths)
         given = torch.cat((torch.full_like(batch.target[:, :1], BEGIN), batch.target[:, :-1]), 1)
         scores, _ = self.decoder(given, state)
@@ -129,7 +138,10 @@ class Translator(nn.Module):
 
 
 def bleu(predicted: list[str], reference: list[str], longest: int = 2) -> float:
-    """BLEU of one sentence as in "Dive into Deep Learning": exp(min(0, 1 - length_ref / length)) · Π p_n^(1/2^n), n-grams up to `longest`."""
+    """BLEU of one sentence as in "Dive into Deep Learning": exp(min(0, 1 - length_ref / length)) · Π p_n^(1/2^n).
+
+    p_n is the part of the prediction's n-grams that the reference has, for n up to `longest`.
+    """
     if not predicted:
         return 0.0
     score = math.exp(min(0.0, 1 - len(reference) / len(predicted)))
@@ -164,7 +176,9 @@ def train(model: Translator, pairs: Pairs, epochs: int, steps: int | None, batch
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).with_suffix(".tsv"), help="lines of English, a tab, French")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).with_suffix(".tsv"), help="lines of English, a tab, French"
+    )
     parser.add_argument("--cell", choices=["gru", "lstm"], default="gru")
     parser.add_argument("--backend", choices=["attn", "torch"], default="attn", help="what computes the attention")
     parser.add_argument("--epochs", type=int, default=40)
@@ -172,7 +186,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.005, help="learning rate of Adam")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sentence", default="The young woman writes a letter to her mother.", help="what the heatmap shows")
+    parser.add_argument(
+        "--sentence", default="The young woman writes a letter to her mother.", help="what the heatmap shows"
+    )
     parser.add_argument("--heatmap", type=Path, default=Path("translate.png"))
     parser.add_argument("--losses", type=Path, help="write the loss of each step, one a line")
     parser.add_argument("--threads", type=int, default=1, help="more than one slows matrices as small as these down")

@@ -1,6 +1,7 @@
 """Pictures of attention: weights as heatmaps, and masks with the tiles that a kernel skips, takes whole or masks.
 
-Every function returns a Matplotlib figure, which is neither shown nor kept by `matplotlib.pyplot`: `figure.savefig("weights.png")`.
+Every function returns a Matplotlib figure, which is neither shown nor kept by `matplotlib.pyplot`:
+`figure.savefig("weights.png")`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def heatmaps(
     """
     weights = _array(matrices)
     if not 2 <= weights.ndim <= 4:
-        raise ValueError(f"matrices: must have 2 to 4 dimensions, (rows, columns, M, N) at most, but has shape {weights.shape}")
+        raise ValueError(
+            f"matrices: must have 2 to 4 dimensions, (rows, columns, M, N) at most, but has shape {weights.shape}"
+        )
     weights = weights.astype(np.float64).reshape((1,) * (4 - weights.ndim) + weights.shape)
     if weights.size == 0:
         raise ValueError(f"matrices: must have elements, but has shape {weights.shape}")
@@ -97,7 +100,9 @@ def mask(
     figure = Figure(figsize=figsize, layout="constrained")
     axis = figure.subplots()
     cells = kinds.repeat(step[0], 0).repeat(step[1], 1)[: allowed.shape[0], : allowed.shape[1]]
-    axis.imshow(cells, cmap=ListedColormap(list(_TILES.values())), norm=BoundaryNorm([0, 1, 2, 3], 3), interpolation="nearest")
+    axis.imshow(
+        cells, cmap=ListedColormap(list(_TILES.values())), norm=BoundaryNorm([0, 1, 2, 3], 3), interpolation="nearest"
+    )
     hidden = np.ones((*allowed.shape, 4))  # what a partial tile must leave out, paler
     hidden[..., 3] = np.where(~allowed & (cells == 1), 0.6, 0)
     axis.imshow(hidden, interpolation="nearest")

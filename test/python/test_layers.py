@@ -1,4 +1,4 @@
-"""The layers of attn.nn: the textbooks' cases with their numbers, PyTorch's layers with the same parameters, and float64."""
+"""The layers of attn.nn: the textbooks' cases, PyTorch's layers with the same parameters, and float64."""
 
 import math
 import subprocess
@@ -29,7 +29,9 @@ def seed():
 
 
 def close(found, expected, rtol=1e-4, atol=1e-5):
-    torch.testing.assert_close(found.detach().double(), torch.as_tensor(expected).detach().double(), rtol=rtol, atol=atol)
+    torch.testing.assert_close(
+        found.detach().double(), torch.as_tensor(expected).detach().double(), rtol=rtol, atol=atol
+    )
 
 
 def attend(score, values, keep=None):
@@ -83,10 +85,25 @@ def test_lengths_beyond_the_row_are_the_row():
     ("x", "valid", "error", "message"),
     [
         (torch.rand(2, 4), None, ValueError, r"X: must have 3 dimensions \(B, M, N\), but has shape \(2, 4\)"),
-        (torch.rand(2, 3, 4), torch.tensor([1, 2, 3]), ValueError, r"valid_lens: shape must be \(2,\) or \(2, 3\), but is \(3,\)"),
-        (torch.rand(2, 3, 4), torch.rand(2), TypeError, "valid_lens: must be a tensor of integers, but is torch.float32"),
+        (
+            torch.rand(2, 3, 4),
+            torch.tensor([1, 2, 3]),
+            ValueError,
+            r"valid_lens: shape must be \(2,\) or \(2, 3\), but is \(3,\)",
+        ),
+        (
+            torch.rand(2, 3, 4),
+            torch.rand(2),
+            TypeError,
+            "valid_lens: must be a tensor of integers, but is torch.float32",
+        ),
         (torch.rand(2, 3, 4), [1, 2], TypeError, "valid_lens: must be a tensor of integers, but is list"),
-        (torch.ones(2, 3, 4, dtype=torch.int32), None, TypeError, "x: dtype must be one of torch.float32, .*, but is torch.int32"),
+        (
+            torch.ones(2, 3, 4, dtype=torch.int32),
+            None,
+            TypeError,
+            "x: dtype must be one of torch.float32, .*, but is torch.int32",
+        ),
     ],
 )
 def test_errors_of_masked_softmax(x, valid, error, message):
@@ -183,7 +200,9 @@ def test_layers_in_other_dtypes(dtype):
     with torch.no_grad():
         out = layer(q, k, v, valid)
         exact = layer.double()
-        expected = attend(exact.w_v(torch.tanh(exact.W_q(q.double())[:, :, None] + exact.W_k(k.double())[:, None]))[..., 0], v, keep)[0]
+        expected = attend(
+            exact.w_v(torch.tanh(exact.W_q(q.double())[:, :, None] + exact.W_k(k.double())[:, None]))[..., 0], v, keep
+        )[0]
     assert out.dtype == dtype
     tolerance = 1e-9 if dtype == torch.float64 else 0.02
     close(out, expected, rtol=tolerance, atol=tolerance)
@@ -231,20 +250,48 @@ def test_dropout_is_drawn_from_pytorchs_generator_in_training_only():
         (lambda q, k, v: nn.DotProductAttention(1.5), ValueError, "dropout: must be between 0 and 1, but is 1.5"),
         (lambda q, k, v: nn.GaussianAttention(0), ValueError, "width: must be greater than 0, but is 0"),
         (lambda q, k, v: nn.LocalAttention(5, 8, radius=-1), ValueError, "radius: must be greater than 0, but is -1"),
-        (lambda q, k, v: nn.DotProductAttention()(q[0], k, v), ValueError, r"queries: must have 3 dimensions .*, but has shape \(3, 5\)"),
-        (lambda q, k, v: nn.DotProductAttention()(q, k, v), ValueError, r"keys: dimension 2 \(D\) is 4, but queries: dimension 2 made D = 5"),
+        (
+            lambda q, k, v: nn.DotProductAttention()(q[0], k, v),
+            ValueError,
+            r"queries: must have 3 dimensions .*, but has shape \(3, 5\)",
+        ),
+        (
+            lambda q, k, v: nn.DotProductAttention()(q, k, v),
+            ValueError,
+            r"keys: dimension 2 \(D\) is 4, but queries: dimension 2 made D = 5",
+        ),
         (lambda q, k, v: nn.AdditiveAttention(8)(q, k, v.double()), TypeError, "values: dtype is f64, but must be f32"),
-        (lambda q, k, v: nn.MultiHeadAttention(10, 3), ValueError, "num_hiddens: must be a multiple of num_heads = 3, but is 10"),
+        (
+            lambda q, k, v: nn.MultiHeadAttention(10, 3),
+            ValueError,
+            "num_hiddens: must be a multiple of num_heads = 3, but is 10",
+        ),
         (lambda q, k, v: nn.MultiHeadAttention(10, 2, 2), ValueError, "dropout: must be between 0 and 1, but is 2"),
-        (lambda q, k, v: nn.MultiHeadSelfAttention(10, 0), ValueError, "dim: must be a multiple of n_heads = 0, but is 10"),
-        (lambda q, k, v: nn.MultiHeadSelfAttention(4, 2)(k, k, k, torch.ones(9)), ValueError, r"mask: shape must be \(2, 9\), but is \(9,\)"),
+        (
+            lambda q, k, v: nn.MultiHeadSelfAttention(10, 0),
+            ValueError,
+            "dim: must be a multiple of n_heads = 0, but is 10",
+        ),
+        (
+            lambda q, k, v: nn.MultiHeadSelfAttention(4, 2)(k, k, k, torch.ones(9)),
+            ValueError,
+            r"mask: shape must be \(2, 9\), but is \(9,\)",
+        ),
         (
             lambda q, k, v: nn.MultiHeadSelfAttention(4, 2)(k, k, k, head_mask=torch.ones(3)),
             ValueError,
             r"head_mask: shape must be \(2,\), but is \(3,\)",
         ),
-        (lambda q, k, v: nn.BahdanauAttention(5, 4)(q, k), ValueError, r"hidden: must have 2 dimensions .*, but has shape \(2, 3, 5\)"),
-        (lambda q, k, v: nn.Seq2SeqEncoder(9, 4, 4, 1, cell="rnn"), ValueError, "cell: must be one of gru, lstm, but is 'rnn'"),
+        (
+            lambda q, k, v: nn.BahdanauAttention(5, 4)(q, k),
+            ValueError,
+            r"hidden: must have 2 dimensions .*, but has shape \(2, 3, 5\)",
+        ),
+        (
+            lambda q, k, v: nn.Seq2SeqEncoder(9, 4, 4, 1, cell="rnn"),
+            ValueError,
+            "cell: must be one of gru, lstm, but is 'rnn'",
+        ),
     ],
 )
 def test_errors_of_the_layers(call, error, message):
@@ -360,8 +407,12 @@ def test_multi_head_attention_of_different_widths(bias):
     q, k, v, valid = torch.randn(2, 4, 5), torch.randn(2, 6, 7), torch.randn(2, 6, 8), torch.tensor([3, 6])
     with torch.no_grad():
         out = layer(q, k, v, valid)
-        heads = [each.unflatten(-1, (3, 4)).transpose(1, 2).double() for each in (layer.W_q(q), layer.W_k(k), layer.W_v(v))]
-        context, weight = attend(heads[0] @ heads[1].mT / 2, heads[2], (torch.arange(6) < valid[:, None])[:, None, None])
+        heads = [
+            each.unflatten(-1, (3, 4)).transpose(1, 2).double() for each in (layer.W_q(q), layer.W_k(k), layer.W_v(v))
+        ]
+        context, weight = attend(
+            heads[0] @ heads[1].mT / 2, heads[2], (torch.arange(6) < valid[:, None])[:, None, None]
+        )
         expected = layer.W_o(context.transpose(1, 2).flatten(2).float())
     assert out.shape == (2, 4, 12)
     close(out, expected)
@@ -372,7 +423,9 @@ def test_multi_head_attention_has_the_textbooks_shape():
     """The book's case: 100 hidden units, 5 heads, 4 queries, 6 keys."""
     layer = nn.MultiHeadAttention(100, 5, 0.5).eval()
     with torch.no_grad():
-        assert layer(torch.ones(2, 4, 100), torch.ones(2, 6, 100), torch.ones(2, 6, 100), torch.tensor([3, 2])).shape == (2, 4, 100)
+        assert layer(
+            torch.ones(2, 4, 100), torch.ones(2, 6, 100), torch.ones(2, 6, 100), torch.tensor([3, 2])
+        ).shape == (2, 4, 100)
 
 
 # Sequence to sequence.
@@ -387,7 +440,9 @@ class TorchAdditiveAttention(torch.nn.Module):
 
     def forward(self, queries, keys, values, valid_lens):
         hidden = torch.tanh(self.layer.W_q(queries)[:, :, None] + self.layer.W_k(keys)[:, None])
-        energy = self.layer.w_v(hidden)[..., 0].masked_fill(torch.arange(keys.shape[1]) >= valid_lens[:, None, None], -torch.inf)
+        energy = self.layer.w_v(hidden)[..., 0].masked_fill(
+            torch.arange(keys.shape[1]) >= valid_lens[:, None, None], -torch.inf
+        )
         self.attention_weights = torch.softmax(energy, -1)
         return self.attention_weights @ values
 
@@ -397,8 +452,14 @@ def test_decoder_beside_pytorch(cell):
     """Batch 4, 7 steps, 16 hidden units, 2 layers."""
     encoder = nn.Seq2SeqEncoder(10, 8, 16, 2, cell=cell).eval()
     decoder = nn.Seq2SeqAttentionDecoder(10, 8, 16, 2, cell=cell).eval()
-    plain = nn.Seq2SeqAttentionDecoder(10, 8, 16, 2, cell=cell, attention=TorchAdditiveAttention(decoder.attention)).eval()
-    plain.load_state_dict(decoder.state_dict() | {f"attention.layer.{name}": each for name, each in decoder.attention.state_dict().items()}, strict=False)
+    plain = nn.Seq2SeqAttentionDecoder(
+        10, 8, 16, 2, cell=cell, attention=TorchAdditiveAttention(decoder.attention)
+    ).eval()
+    plain.load_state_dict(
+        decoder.state_dict()
+        | {f"attention.layer.{name}": each for name, each in decoder.attention.state_dict().items()},
+        strict=False,
+    )
     source, valid = torch.randint(10, (4, 7)), torch.tensor([7, 3, 1, 5])
     with torch.no_grad():
         outputs, state = decoder(source, decoder.init_state(encoder(source), valid))
@@ -410,6 +471,21 @@ def test_decoder_beside_pytorch(cell):
     for weights, wanted in zip(decoder.attention_weights, plain.attention_weights):
         close(weights, wanted)
     assert (decoder.attention_weights[0][1, :, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_an_encoder_with_lengths_does_not_read_padding(cell):
+    encoder = nn.Seq2SeqEncoder(10, 8, 16, 2, cell=cell).eval()
+    source = torch.randint(10, (2, 7))
+    with torch.no_grad():
+        outputs, state = encoder(source, torch.tensor([3, 7]))
+        alone, alone_state = encoder(source[:1, :3])
+        whole, _ = encoder(source)
+    close(outputs[:3, :1], alone)
+    assert (outputs[3:, 0] == 0).all()
+    close(outputs[:, 1], whole[:, 1])
+    for found, expected in zip(state, alone_state) if cell == "lstm" else [(state, alone_state)]:
+        close(found[:, :1], expected)
 
 
 def test_decoder_goes_on_where_it_was():
@@ -437,7 +513,7 @@ Info = namedtuple("Info", "name")
 
 
 class StandInKernel:
-    """z = x · y, count = how many x are positive, with a forward kernel that saves `twice` = 2 y for the backward kernel."""
+    """z = scale · x · y, count = how many x are positive, w = x + 1; the forward kernel also saves `twice` = 2 y."""
 
     name = "stand_in"
     outputs = (Info("z"), Info("count"), Info("w"))
@@ -470,44 +546,146 @@ def test_gradient_kernels_are_bound_by_name(differentiated):
             assert values[name].grad is None
 
 
-def gradients(function, *tensors):
+def additive_score(layer, q, k):
+    return layer.w_v(torch.tanh(layer.W_q(q)[:, :, None] + layer.W_k(k)[:, None]))[..., 0]
+
+
+def gaussian_score(layer, q, k):
+    return -0.5 * ((q[:, :, None] - k[:, None]) ** 2).sum(-1) / layer.width**2
+
+
+def by_score(score):
+    """The formula of a layer in PyTorch's operations, given its score."""
+
+    def formula(layer, q, k, v, valid):
+        keep = torch.arange(k.shape[1]) < valid[..., None]
+        return torch.softmax(score(layer, q, k).masked_fill(~keep, -torch.inf), -1) @ v
+
+    return formula
+
+
+def local_formula(layer, q, k, v, valid):
+    centre = valid * torch.sigmoid(layer.v_p(torch.tanh(layer.W_p(q)))[..., 0])
+    distance = torch.arange(k.shape[1]) - centre[..., None]
+    keep = (torch.arange(k.shape[1]) < valid[..., None]) & (distance.abs() <= layer.radius)
+    share = torch.softmax((q @ layer.W(k).mT).masked_fill(~keep, -torch.inf), -1)
+    return share * torch.exp(-2 * distance**2 / layer.radius**2) @ v
+
+
+def multi_head_formula(layer, q, k, v, valid):
+    heads = [rows.unflatten(-1, (2, -1)).transpose(1, 2) for rows in (layer.W_q(q), layer.W_k(k), layer.W_v(v))]
+    keep = (torch.arange(k.shape[1]) < valid[..., None])[:, None]
+    score = heads[0] @ heads[1].mT / math.sqrt(heads[0].shape[-1])
+    context = torch.softmax(score.masked_fill(~keep, -torch.inf), -1) @ heads[2]
+    return layer.W_o(context.transpose(1, 2).flatten(2))
+
+
+def gradients(layer, function, *tensors):
+    """Of all tensors and parameters, in float64."""
+    layer.zero_grad()
     tensors = [each.detach().clone().requires_grad_() for each in tensors]
     out = function(*tensors)
-    out.mul(torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum().backward()
-    return [each.grad for each in tensors]
+    (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum().backward()
+    return [each.grad.double() for each in (*tensors, *layer.parameters())]
 
 
 @needs_gradients
 @pytest.mark.parametrize(
-    "layer",
+    ("layer", "formula"),
     [
-        nn.DotProductAttention(),
-        nn.AdditiveAttention(8, query_size=5, key_size=5, bias=True),
-        nn.BilinearAttention(5, key_size=5, bias=True),
-        nn.GaussianAttention(1.5, learned=True),
+        (lambda: nn.DotProductAttention(), by_score(lambda layer, q, k: q @ k.mT / math.sqrt(5))),
+        (lambda: nn.AdditiveAttention(8, query_size=5, key_size=5, bias=True), by_score(additive_score)),
+        (lambda: nn.BilinearAttention(5, key_size=5, bias=True), by_score(lambda layer, q, k: q @ layer.W(k).mT)),
+        (lambda: nn.GaussianAttention(1.5, learned=True), by_score(gaussian_score)),
+        (lambda: nn.LocalAttention(5, 8, 2.5, key_size=5), local_formula),
+        (lambda: nn.MultiHeadAttention(8, 2, query_size=5, key_size=5, value_size=6), multi_head_formula),
     ],
-    ids=lambda layer: type(layer).__name__,
+    ids=["dot product", "additive", "bilinear", "Gaussian", "local", "multi-head"],
 )
-def test_gradients_beside_autograd(layer):
+def test_gradients_beside_autograd(layer, formula):
+    layer = layer()
     q, k, v, valid, _ = rows(5, 5)
-    valid[0, 0] = 2  # autograd has NaN for an empty row
-    keep = torch.arange(9) < valid[..., None]
-
-    def exact(q, k, v, *_):
-        score = {
-            "DotProductAttention": lambda: q @ k.mT / math.sqrt(5),
-            "AdditiveAttention": lambda: layer.w_v(torch.tanh(layer.W_q(q)[:, :, None] + layer.W_k(k)[:, None]))[..., 0],
-            "BilinearAttention": lambda: q @ layer.W(k).mT,
-            "GaussianAttention": lambda: -0.5 * ((q[:, :, None] - k[:, None]) ** 2).sum(-1) / layer.width**2,
-        }[type(layer).__name__]()
-        return torch.softmax(score.masked_fill(~keep, -torch.inf), -1) @ v
-
-    layer.float().zero_grad()
-    found = gradients(lambda q, k, v: layer(q, k, v, valid), q, k, v) + [each.grad.double() for each in layer.parameters()]
-    layer.double().zero_grad()
-    expected = gradients(exact, *(each.double() for each in (q, k, v))) + [each.grad for each in layer.parameters()]
-    for ours, theirs in zip(found, expected):
+    valid = valid.clamp(2, 9)  # autograd has NaN for an empty row
+    found = gradients(layer, lambda *tensors: layer(*tensors, valid), q, k, v)
+    layer.double()
+    expected = gradients(layer, lambda *tensors: formula(layer, *tensors, valid), q.double(), k.double(), v.double())
+    for ours, theirs in zip(found, expected, strict=True):
         close(ours, theirs)
+
+
+@needs_gradients
+def test_gradients_of_masked_softmax():
+    x, valid = torch.randn(2, 3, 9), torch.tensor([[3, 9, 4], [1, 7, 2]])
+    keep, module = torch.arange(9) < valid[..., None], torch.nn.Module()
+    (found,) = gradients(module, lambda x: nn.masked_softmax(x, valid), x)
+    (expected,) = gradients(module, lambda x: torch.softmax(x.masked_fill(~keep, -torch.inf), -1), x.double())
+    close(found, expected)
+
+
+@needs_gradients
+def test_gradients_of_bahdanau_attention():
+    """Through the weights, the energies and the context."""
+    layer, hidden, encoder = nn.BahdanauAttention(6, 4, 8), torch.randn(3, 6), torch.randn(3, 7, 4)
+
+    def ours(hidden, encoder):
+        weights, energy = layer(hidden, encoder)
+        return torch.cat([weights, energy, layer.context(weights, encoder)], 1)
+
+    def formula(hidden, encoder):
+        joined = torch.cat([hidden[:, None].expand(3, 7, 6), encoder], -1)
+        energy = torch.tanh(layer.attn(joined) + layer.bias) @ layer.v
+        weights = torch.softmax(energy, -1)
+        return torch.cat([weights, energy, (weights[:, None] @ encoder)[:, 0]], 1)
+
+    found = gradients(layer, ours, hidden, encoder)
+    layer.double()
+    for each, expected in zip(found, gradients(layer, formula, hidden.double(), encoder.double()), strict=True):
+        close(each, expected)
+
+
+@needs_gradients
+def test_gradients_of_self_attention_beside_pytorchs():
+    """Also through the weights that it returns."""
+    ours, theirs = nn.MultiHeadSelfAttention(8, 2), torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
+    with torch.no_grad():
+        for layer, weight, bias in zip(
+            (ours.q_lin, ours.k_lin, ours.v_lin, ours.out_lin),
+            (*theirs.in_proj_weight.chunk(3), theirs.out_proj.weight),
+            (*theirs.in_proj_bias.chunk(3), theirs.out_proj.bias),
+            strict=True,
+        ):
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias)
+    x, keep = torch.randn(2, 5, 8), torch.arange(5) < torch.tensor([[3], [5]])
+
+    def join(context, weights):
+        return torch.cat([context.flatten(1), weights.flatten(1)], 1)
+
+    (found, *parameters) = gradients(ours, lambda x: join(*ours(x, x, x, keep, output_attentions=True)), x)
+    (expected, *_) = gradients(
+        theirs,
+        lambda x: join(*theirs(x, x, x, key_padding_mask=~keep, average_attn_weights=False)),
+        x.double(),
+    )
+    close(found, expected)
+    close(torch.cat(parameters[0:6:2]), theirs.in_proj_weight.grad)
+    close(torch.cat(parameters[1:6:2]), theirs.in_proj_bias.grad)
+    close(parameters[6], theirs.out_proj.weight.grad)
+
+
+@needs_gradients
+def test_gradients_replay_dropout():
+    """What was dropped has no gradient."""
+    layer, v = nn.DotProductAttention(0.5), torch.ones(1, 40, 1, requires_grad=True)
+    q, k = torch.zeros(1, 1, 3), torch.zeros(1, 40, 3)
+    layer(q, k, v).sum().backward()
+    assert set(v.grad.flatten().mul(20).round().tolist()) == {0, 1}
+    torch.manual_seed(3)
+    kept = layer(q, k, torch.eye(40)[None])
+    torch.manual_seed(3)
+    v.grad = None
+    layer(q, k, v).sum().backward()
+    close(v.grad[0, :, 0], kept[0, 0])
 
 
 @needs_gradients
@@ -531,7 +709,11 @@ def test_the_decoder_learns():
 
 
 def test_attn_itself_imports_neither_torch_nor_matplotlib():
-    code = "import attn, sys; assert not {'torch', 'matplotlib'} & set(sys.modules); attn.nn; attn.plot; print('torch' in sys.modules)"
+    code = """if True:
+        import sys, attn
+        assert not {'torch', 'matplotlib'} & set(sys.modules)
+        attn.nn, attn.plot
+        print({'torch', 'matplotlib'} <= set(sys.modules))"""
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 
 

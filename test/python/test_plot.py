@@ -92,7 +92,12 @@ def test_a_mask_says_how_many_tiles_there_are_of_each_kind():
     ("allowed", "tile", "error", "message"),
     [
         (np.ones((3, 3)), 2, TypeError, "allowed: dtype must be bool, but is float64"),
-        (np.ones(3, bool), 2, ValueError, r"allowed: must have 2 dimensions \(M, N\) and elements, but has shape \(3,\)"),
+        (
+            np.ones(3, bool),
+            2,
+            ValueError,
+            r"allowed: must have 2 dimensions \(M, N\) and elements, but has shape \(3,\)",
+        ),
         (np.ones((3, 3), bool), 0, ValueError, "tile: must be a number above 0, or two, but is 0"),
         (np.ones((3, 3), bool), (1, 2, 3), ValueError, r"tile: must be a number above 0, or two, but is \(1, 2, 3\)"),
     ],

@@ -33,7 +33,17 @@ def run(folder, *options):
 def test_the_sentences_are_unique_pairs(translate):
     pairs = translate.read_pairs(EXAMPLES / "translate.tsv")
     assert len(pairs) >= 300 and len({tuple(english) for english, _ in pairs}) == len(pairs)
-    assert translate.split("J'ai un chat, n'est-ce pas ?") == ["j'", "ai", "un", "chat", ",", "n'", "est-ce", "pas", "?"]
+    assert translate.split("J'ai un chat, n'est-ce pas ?") == [
+        "j'",
+        "ai",
+        "un",
+        "chat",
+        ",",
+        "n'",
+        "est-ce",
+        "pas",
+        "?",
+    ]
 
 
 def test_bleu(translate):

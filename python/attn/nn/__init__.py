@@ -4,8 +4,8 @@
     out = attention(queries, keys, values, valid_lens)
     attention.attention_weights
 
-A query that may see no key gives 0, where tutorials that fill masked scores with -1e6 give the average of all values. Kernels are
-compiled when a layer is first called. Gradients need `attn.Kernel.grad`.
+A query that may see no key gives 0, where tutorials that fill masked scores with -1e6 give the average of all values.
+Kernels are compiled when a layer is first called. Gradients need `attn.Kernel.grad`.
 """
 
 try:

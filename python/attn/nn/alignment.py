@@ -13,13 +13,13 @@ from .scores import Attention, linear, materialise
 
 
 class BahdanauAttention(nn.Module):
-    """energy = v · tanh(attn([hidden; encoder]) + bias) for one decoder step; its softmax weighs the encoder's outputs."""
+    """energy = v · tanh(attn([hidden; encoder]) + bias) for a decoder step; its softmax weighs the steps."""
 
     _align = Operator("bahdanau")
     _combine = Operator("context")
 
     def __init__(self, hidden_size: int, encoder_size: int | None = None, attention_size: int | None = None):
-        """hidden_size: X. encoder_size: Y, X where it is left out. attention_size: units of the comparison, X where it is left out."""
+        """hidden_size: X. encoder_size: Y, and attention_size, the units that compare: X where they are left out."""
         super().__init__()
         units = hidden_size if attention_size is None else attention_size
         self.attn = nn.Linear(hidden_size + (hidden_size if encoder_size is None else encoder_size), units, bias=False)
@@ -29,16 +29,23 @@ class BahdanauAttention(nn.Module):
     def forward(
         self, hidden: torch.Tensor, encoder_outputs: torch.Tensor, valid_lens: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """hidden (B, X), encoder_outputs (B, N, Y) -> weights (B, N), which sum to 1, and energy (B, N), before the softmax.
+        """hidden (B, X), encoder_outputs (B, N, Y) -> weights (B, N), which sum to 1, and their energy (B, N).
 
-        valid_lens: integers (B,), how many steps of each sequence count, or None for all. Weights past them are 0, energies are not.
+        valid_lens: integers (B,), how many steps of each sequence count, or None for all. Weights past them are 0,
+            energies are not.
 
         Raises TypeError for other dtypes and ValueError for other shapes.
         """
         if hidden.ndim != 2:
             raise ValueError(f"hidden: must have 2 dimensions (batch, width), but has shape {tuple(hidden.shape)}")
         valid = lengths(valid_lens, hidden.shape[0], 1, encoder_outputs.shape[1])[:, 0]
-        inputs = {"hidden": hidden, "encoder_outputs": encoder_outputs, "w": self.attn.weight, "bias": self.bias, "v": self.v}
+        inputs = {
+            "hidden": hidden,
+            "encoder_outputs": encoder_outputs,
+            "w": self.attn.weight,
+            "bias": self.bias,
+            "v": self.v,
+        }
         weights, energy = self._align("weight", "energy", **inputs, valid_lens=valid)
         return weights, energy
 
@@ -51,7 +58,7 @@ class BahdanauAttention(nn.Module):
 class LocalAttention(Attention):
     """Luong's local attention: each query looks at the keys within `radius` of a centre that it predicts.
 
-    centre = length · sigmoid(v_p · tanh(W_p q)); the weight of key n is softmax(q · W k) over the window, times the Gaussian
+    centre = length · sigmoid(v_p · tanh(W_p q)); the weight of key n is softmax(q · W k) over the window, times
     exp(-2 (n - centre)² / radius²). So weights do not sum to 1. After a call, `centres` (B, M) are kept beside them.
     """
 
@@ -67,7 +74,7 @@ class LocalAttention(Attention):
         key_size: int | None = None,
         keep_weights: bool = True,
     ):
-        """query_size: the width of queries. num_hiddens: units that predict the centre. radius: half the window's width.
+        """query_size: the width of queries. num_hiddens: units that predict the centre. radius: half the window.
 
         key_size: the width of keys; where it is left out, the first call says it.
         """

@@ -13,10 +13,11 @@ def masked_softmax(X: torch.Tensor, valid_lens: torch.Tensor | None) -> torch.Te
     """Softmax over the last axis; the elements at and beyond a row's valid length are 0.
 
     X: (B, M, N), floating-point.
-    valid_lens: None for whole rows; integers of shape (B,), one length for all rows of a batch element, or (B, M), one for each row.
+    valid_lens: None for whole rows; integers of shape (B,), one length for all rows of a batch element, or (B, M), one
+        for each row.
 
-    Returns (B, M, N), in the dtype of X. A row of length 0 is all 0; where scores are filled with -1e6, as many tutorials do, it is
-    1 / N everywhere, so that its output is the average of all values.
+    Returns (B, M, N), in the dtype of X. A row of length 0 is all 0; where scores are filled with -1e6, as many
+    tutorials do, it is 1 / N everywhere, so that its output is the average of all values.
 
     Raises TypeError where `valid_lens` are no integers, and ValueError where a shape does not fit.
     """
@@ -40,6 +41,8 @@ def lengths(valid_lens: torch.Tensor | None, batch: int, queries: int, keys: int
         found = valid_lens.dtype if isinstance(valid_lens, torch.Tensor) else type(valid_lens).__name__
         raise TypeError(f"valid_lens: must be a tensor of integers, but is {found}")
     if valid_lens.shape not in ((batch,), (batch, queries)):
-        raise ValueError(f"valid_lens: shape must be ({batch},) or ({batch}, {queries}), but is {tuple(valid_lens.shape)}")
+        raise ValueError(
+            f"valid_lens: shape must be ({batch},) or ({batch}, {queries}), but is {tuple(valid_lens.shape)}"
+        )
     counts = valid_lens.clamp(0, keys).to(torch.int32)
     return counts if counts.ndim == 2 else counts[:, None].expand(batch, queries)

@@ -11,9 +11,11 @@ from .scores import check_ranks, linear, probability
 
 
 class MultiHeadAttention(nn.Module):
-    """W_o concat_h(softmax(q_h·k_h / √D) v_h), where q, k, v = W_q queries, W_k keys, W_v values are cut into heads of width D.
+    """W_o concat_h(softmax(q_h·k_h / √D) v_h), where q, k, v = W_q queries, W_k keys, W_v values are cut into heads of
+    width D.
 
-    After a call, `attention_weights` (B, H, M, N) are the weights before dropout, detached; None with `keep_weights=False`.
+    After a call, `attention_weights` (B, H, M, N) are the weights before dropout, detached; None with
+    `keep_weights=False`.
     """
 
     _attend = Operator("multi_head")
@@ -32,7 +34,8 @@ class MultiHeadAttention(nn.Module):
     ):
         """num_hiddens: the width of all heads together, and of the output. bias: whether the four projections have one.
 
-        query_size, key_size, value_size: the widths; where one is left out, the first call says it, as with PyTorch's lazy layers.
+        query_size, key_size, value_size: the widths; where one is left out, the first call says it, as with PyTorch's
+            lazy layers.
 
         Raises ValueError where the heads do not divide the width.
         """
@@ -64,7 +67,9 @@ class MultiHeadAttention(nn.Module):
         q, k, v = (split(rows, self.num_heads) for rows in (self.W_q(queries), self.W_k(keys), self.W_v(values)))
         outputs = ("out", "weight") if self.keep_weights else ("out",)
         valid = lengths(valid_lens, *queries.shape[:2], keys.shape[1])
-        results = self._attend(*outputs, dropout=self.dropout if self.training else 0.0, queries=q, keys=k, values=v, valid_lens=valid)
+        results = self._attend(
+            *outputs, dropout=self.dropout if self.training else 0.0, queries=q, keys=k, values=v, valid_lens=valid
+        )
         self.attention_weights = results[1].detach() if self.keep_weights else None
         return self.W_o(results[0].flatten(2))
 
@@ -72,14 +77,14 @@ class MultiHeadAttention(nn.Module):
 class MultiHeadSelfAttention(nn.Module):
     """DistilBERT's self-attention: projections with biases, a padding mask, dropout and a mask of heads.
 
-    The parameters have DistilBERT's names, so that its state dictionaries load. After a call, `attention_weights` (B, H, M, N) are
-    detached weights after dropout and head mask; None with `keep_weights=False`.
+    The parameters have DistilBERT's names, so that its state dictionaries load. After a call, `attention_weights`
+    (B, H, M, N) are the weights after dropout and head mask, detached; None with `keep_weights=False`.
     """
 
     _attend = Operator("self_attention")
 
     def __init__(self, dim: int, n_heads: int, attention_dropout: float = 0.0, *, keep_weights: bool = True):
-        """dim: the width of inputs, outputs and all heads together. Raises ValueError where the heads do not divide it."""
+        """dim: the width of inputs, outputs and all heads together. Raises ValueError unless n_heads divides it."""
         super().__init__()
         check_heads("dim", dim, "n_heads", n_heads)
         self.n_heads = n_heads

@@ -1,7 +1,7 @@
 """Specs as functions on PyTorch's tensors, with their gradients.
 
-A spec file has everything that a layer may want: all outputs, and dropout. What a call does not want is left out of the kernel,
-so that weights nobody looks at are never stored, and no random bits are drawn outside training.
+A spec file has everything that a layer may want: all outputs, and dropout. What a call does not want is left out of the
+kernel, so that weights nobody looks at are never stored, and no random bits are drawn outside training.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ _DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", t
 
 
 class Operator:
-    """A spec of the folder `specs`: compiled when it is first called, once for each dtype and each choice of outputs."""
+    """A spec of the folder `specs`, compiled when it is first called: once for each dtype and choice of outputs."""
 
     def __init__(self, spec: str):
         """spec: the file's name without `.attn`."""
         self.spec = spec
+        self._kernels: dict[tuple[tuple[str, ...], str, bool], Kernel] = {}
 
     def __call__(self, *outputs: str, dropout: float = 0.0, **inputs: Any) -> tuple[torch.Tensor, ...]:
         """The named outputs for inputs by name: tensors, or numbers for scalar parameters.
@@ -36,9 +37,14 @@ class Operator:
             inputs |= {"p": dropout, "seed": int(torch.randint(2**63 - 1, ()))}
         return _call(self.kernel(outputs, self._dtype(inputs), dropout > 0), inputs)
 
-    @functools.cache
     def kernel(self, outputs: tuple[str, ...], dtype: str = "f32", dropout: bool = False) -> Kernel:
-        """The kernel that returns these outputs."""
+        """The kernel that returns these outputs, with or without dropout."""
+        key = outputs, dtype, dropout
+        if key not in self._kernels:
+            self._kernels[key] = self._compile(*key)
+        return self._kernels[key]
+
+    def _compile(self, outputs: tuple[str, ...], dtype: str, dropout: bool) -> Kernel:
         source = (Path(__file__).parent / "specs" / f"{self.spec}.attn").read_text(encoding="utf-8")
         source = re.sub(r"\breturn .*", f"return {', '.join(outputs)}", source)
         if not dropout:
@@ -55,7 +61,9 @@ class Operator:
 
 
 def _call(kernel: Kernel, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    differentiated = tuple(name for name, value in inputs.items() if isinstance(value, torch.Tensor) and value.requires_grad)
+    differentiated = tuple(
+        name for name, value in inputs.items() if isinstance(value, torch.Tensor) and value.requires_grad
+    )
     if differentiated and torch.is_grad_enabled():
         return _Differentiable.apply(kernel, differentiated, tuple(inputs), *inputs.values())
     return _as_tuple(kernel(**inputs))

@@ -1,8 +1,8 @@
 """Attention by its score: the dot product, a small network, a learned matrix, a distance.
 
-Each layer takes queries (B, M, Q), keys (B, N, K), values (B, N, E) and valid lengths, and returns (B, M, E). All are f32, f64, bf16
-or f16, on the CPU; the parameters have the same dtype. A query whose valid length is 0 gives 0, where tutorials that fill masked
-scores with -1e6 give the average of all values.
+Each layer takes queries (B, M, Q), keys (B, N, K), values (B, N, E) and valid lengths, and returns (B, M, E). All are
+f32, f64, bf16 or f16, on the CPU; the parameters have the same dtype. A query whose valid length is 0 gives 0, where
+tutorials that fill masked scores with -1e6 give the average of all values.
 
 After a call, `attention_weights` (B, M, N) are the weights before dropout, detached from the graph: for pictures. With
 `keep_weights=False` they are never stored, and `attention_weights` is None.
@@ -21,7 +21,7 @@ from .operators import Operator
 class Attention(nn.Module):
     """What all layers share: dropout on the weights, valid lengths, and the weights of the last call."""
 
-    operator: Operator  #: the layer's spec: inputs queries, keys, values and valid_lens beside the layer's own, outputs out and weight
+    operator: Operator  #: inputs queries, keys, values, valid_lens and the layer's own; outputs out and weight
 
     def __init__(self, dropout: float = 0.0, *, keep_weights: bool = True):
         super().__init__()
@@ -123,7 +123,7 @@ class BilinearAttention(Attention):
         bias: bool = False,
         keep_weights: bool = True,
     ):
-        """query_size: the width of queries. key_size: the width of keys; where it is left out, the first call says it."""
+        """query_size, key_size: the widths; where key_size is left out, the first call says it."""
         super().__init__(dropout, keep_weights=keep_weights)
         self.W = linear(key_size, query_size, bias=bias)
 
@@ -138,7 +138,7 @@ class GaussianAttention(Attention):
     operator = Operator("gaussian")
 
     def __init__(self, width: float = 1.0, dropout: float = 0.0, *, learned: bool = False, keep_weights: bool = True):
-        """width: of the Gaussian; a smaller one looks at nearer keys only. learned: whether the width is a parameter."""
+        """width: a smaller one looks at nearer keys only. learned: whether it is trained."""
         super().__init__(dropout, keep_weights=keep_weights)
         if not width > 0:
             raise ValueError(f"width: must be greater than 0, but is {width}")
@@ -159,7 +159,9 @@ def check_ranks(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor)
     """Raises ValueError where one is not a batch of rows. The kernel compares their sizes."""
     for name, tensor in {"queries": queries, "keys": keys, "values": values}.items():
         if tensor.ndim != 3:
-            raise ValueError(f"{name}: must have 3 dimensions (batch, rows, width), but has shape {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{name}: must have 3 dimensions (batch, rows, width), but has shape {tuple(tensor.shape)}"
+            )
 
 
 def linear(width: int | None, outputs: int, bias: bool) -> nn.Linear:

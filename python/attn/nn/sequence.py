@@ -17,7 +17,14 @@ class Seq2SeqEncoder(nn.Module):
     """An embedding and a recurrent network."""
 
     def __init__(
-        self, vocab_size: int, embed_size: int, num_hiddens: int, num_layers: int, dropout: float = 0.0, *, cell: str = "gru"
+        self,
+        vocab_size: int,
+        embed_size: int,
+        num_hiddens: int,
+        num_layers: int,
+        dropout: float = 0.0,
+        *,
+        cell: str = "gru",
     ):
         """dropout: between the layers. cell: "gru" or "lstm". Raises ValueError for another."""
         super().__init__()
@@ -25,11 +32,11 @@ class Seq2SeqEncoder(nn.Module):
         self.rnn = _recurrent(cell, embed_size, num_hiddens, num_layers, dropout)
 
     def forward(self, X: torch.Tensor, valid_lens: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
-        """X (B, N), integers -> the last layer's outputs (N, B, num_hiddens), and the state of all layers after the last
-        step: a tensor (num_layers, B, num_hiddens), or two of them, hidden and cell, of an LSTM.
+        """X (B, N), integers -> the last layer's outputs (N, B, num_hiddens), and the state of all layers after the
+        last step: a tensor (num_layers, B, num_hiddens), or two of them, hidden and cell, of an LSTM.
 
-        valid_lens: integers (B,) above 0: outputs past a sequence's length are 0, and its state is the one after its last
-        valid step. None where padding is read like words.
+        valid_lens: integers (B,) above 0: outputs past a sequence's length are 0, and its state is the one after its
+        last valid step. None where padding is read like words.
         """
         embedded = self.embedding(X).transpose(0, 1)
         if valid_lens is None:
@@ -39,8 +46,8 @@ class Seq2SeqEncoder(nn.Module):
 
 
 class Seq2SeqAttentionDecoder(nn.Module):
-    """A recurrent decoder whose query, at each step, is its last layer's hidden state, and whose keys and values are the encoder's
-    outputs. The context is joined to the embedding of the step's token.
+    """A recurrent decoder. At each step, the query is its last layer's hidden state, and keys and values are the
+    encoder's outputs. The context is joined to the embedding of the step's token.
     """
 
     def __init__(
@@ -56,8 +63,10 @@ class Seq2SeqAttentionDecoder(nn.Module):
     ):
         """dropout: between the layers, and on the attention's weights. cell: "gru" or "lstm", as in the encoder.
 
-        attention: called with queries (B, 1, num_hiddens), keys, values and valid lengths; it has `attention_weights`. Where it is
-        left out, AdditiveAttention of num_hiddens units. Raises ValueError for another cell.
+        attention: called with queries (B, 1, num_hiddens), keys, values and valid lengths; it has `attention_weights`.
+            Where it is left out, AdditiveAttention of num_hiddens units.
+
+        Raises ValueError for another cell.
         """
         super().__init__()
         self.attention = attention or AdditiveAttention(
@@ -69,16 +78,23 @@ class Seq2SeqAttentionDecoder(nn.Module):
         self._attention_weights: list[torch.Tensor] = []
 
     def init_state(self, enc_outputs: tuple[torch.Tensor, Any], enc_valid_lens: torch.Tensor | None) -> list[Any]:
-        """The state before the first step, from what the encoder returned and the lengths (B,) of its sequences, or None for all."""
+        """The state before the first step.
+
+        enc_outputs: what the encoder returned. enc_valid_lens: the lengths (B,) of its sequences, None for all steps.
+        """
         outputs, hidden_state = enc_outputs
         return [outputs.transpose(0, 1), hidden_state, enc_valid_lens]
 
     def forward(self, X: torch.Tensor, state: list[Any]) -> tuple[torch.Tensor, list[Any]]:
-        """X (B, T), integers; state from `init_state` or an earlier call -> scores (B, T, vocab_size), and the state after X."""
+        """X (B, T), integers, and the state before it -> scores (B, T, vocab_size), and the state after it.
+
+        state: what `init_state` or an earlier call returned.
+        """
         enc_outputs, hidden_state, enc_valid_lens = state
         outputs, self._attention_weights = [], []
         for token in self.embedding(X).unbind(1):
-            hidden = hidden_state[0] if isinstance(hidden_state, tuple) else hidden_state  # an LSTM has a cell state beside it
+            # An LSTM has a cell state beside the hidden one.
+            hidden = hidden_state[0] if isinstance(hidden_state, tuple) else hidden_state
             context = self.attention(hidden[-1].unsqueeze(1), enc_outputs, enc_outputs, enc_valid_lens)
             step = torch.cat((context, token.unsqueeze(1)), -1).transpose(0, 1)
             output, hidden_state = self.rnn(step, hidden_state)
