@@ -262,6 +262,16 @@ def test_dropout_is_drawn_from_pytorchs_generator_in_training_only():
         ),
         (lambda q, k, v: nn.AdditiveAttention(8)(q, k, v.double()), TypeError, "values: dtype is f64, but must be f32"),
         (
+            lambda q, k, v: nn.AdditiveAttention(8, query_size=4)(q, k, v),
+            ValueError,
+            r"queries: width must be 4, but shape is \(2, 3, 5\)",
+        ),
+        (
+            lambda q, k, v: nn.MultiHeadSelfAttention(8, 2)(k, k, k),
+            ValueError,
+            r"query: width must be 8, but shape is \(2, 9, 4\)",
+        ),
+        (
             lambda q, k, v: nn.MultiHeadAttention(10, 3),
             ValueError,
             "num_hiddens: must be a multiple of num_heads = 3, but is 10",

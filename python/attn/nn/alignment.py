@@ -9,7 +9,7 @@ from torch import nn
 
 from .masks import lengths
 from .operators import Operator
-from .scores import Attention, linear, materialise
+from .scores import Attention, linear, project
 
 
 class BahdanauAttention(nn.Module):
@@ -87,18 +87,10 @@ class LocalAttention(Attention):
         self.v_p = nn.Linear(num_hiddens, 1, bias=False)
         self.centres: torch.Tensor | None = None
 
-    def forward(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        valid_lens: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """As in `Attention`; a valid length also bounds the centre."""
-        out, centres = self.attend(("out", "centre"), queries, keys, values, valid_lens)
+    def inputs(
+        self, queries: torch.Tensor, keys: torch.Tensor, valid_lens: torch.Tensor
+    ) -> dict[str, torch.Tensor | float]:
+        place = torch.sigmoid(self.v_p(torch.tanh(project("queries", self.W_p, queries)))).squeeze(-1)
+        centres = valid_lens.to(place.dtype) * place
         self.centres = centres.detach()
-        return out
-
-    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor | float]:
-        materialise(self.W, keys)
-        return {"w": self.W.weight, "wp": self.W_p.weight, "vp": self.v_p.weight[0], "radius": self.radius}
+        return {"keys": project("keys", self.W, keys), "centre": centres, "radius": self.radius}

@@ -7,7 +7,7 @@ from torch import nn
 
 from .masks import lengths
 from .operators import Operator
-from .scores import check_ranks, linear, probability
+from .scores import check_ranks, linear, probability, project
 
 
 class MultiHeadAttention(nn.Module):
@@ -64,7 +64,10 @@ class MultiHeadAttention(nn.Module):
         Raises TypeError for other dtypes and ValueError for other shapes.
         """
         check_ranks(queries, keys, values)
-        q, k, v = (split(rows, self.num_heads) for rows in (self.W_q(queries), self.W_k(keys), self.W_v(values)))
+        q, k, v = (
+            split(project(*each), self.num_heads)
+            for each in (("queries", self.W_q, queries), ("keys", self.W_k, keys), ("values", self.W_v, values))
+        )
         outputs = ("out", "weight") if self.keep_weights else ("out",)
         valid = lengths(valid_lens, *queries.shape[:2], keys.shape[1])
         results = self._attend(
@@ -114,7 +117,10 @@ class MultiHeadSelfAttention(nn.Module):
         batch, keys = key.shape[:2]
         keep = self._mask("mask", mask, (batch, keys), query).to(torch.bool)
         per_head = self._mask("head_mask", head_mask, (self.n_heads,), query).to(query.dtype)
-        q, k, v = (split(rows, self.n_heads) for rows in (self.q_lin(query), self.k_lin(key), self.v_lin(value)))
+        q, k, v = (
+            split(project(*each), self.n_heads)
+            for each in (("query", self.q_lin, query), ("key", self.k_lin, key), ("value", self.v_lin, value))
+        )
         outputs = ("out", "kept") if self.keep_weights or output_attentions else ("out",)
         dropout = self.attention_dropout if self.training else 0.0
         results = self._attend(*outputs, dropout=dropout, query=q, key=k, value=v, mask=keep, head_mask=per_head)

@@ -42,28 +42,19 @@ class Attention(nn.Module):
 
         Raises TypeError for other dtypes and ValueError for other shapes.
         """
-        return self.attend(("out",), queries, keys, values, valid_lens)[0]
-
-    def attend(
-        self,
-        outputs: tuple[str, ...],
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        valid_lens: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, ...]:
-        """These outputs of the spec; the weights are kept where the layer does so."""
         check_ranks(queries, keys, values)
         valid_lens = lengths(valid_lens, *queries.shape[:2], keys.shape[1])
-        inputs = {"queries": queries, "keys": keys, "values": values, "valid_lens": valid_lens}
-        kept = ("weight",) if self.keep_weights else ()
+        inputs = {"queries": queries, "keys": keys} | self.inputs(queries, keys, valid_lens)
+        outputs = ("out", "weight") if self.keep_weights else ("out",)
         dropout = self.dropout if self.training else 0.0
-        results = self.operator(*outputs, *kept, dropout=dropout, **inputs, **self.inputs(queries, keys))
-        self.attention_weights = results[-1].detach() if self.keep_weights else None
-        return results[: len(outputs)]
+        results = self.operator(*outputs, dropout=dropout, **inputs, values=values, valid_lens=valid_lens)
+        self.attention_weights = results[1].detach() if self.keep_weights else None
+        return results[0]
 
-    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor | float]:
-        """The spec's inputs that the layer has itself."""
+    def inputs(
+        self, queries: torch.Tensor, keys: torch.Tensor, valid_lens: torch.Tensor
+    ) -> dict[str, torch.Tensor | float]:
+        """The spec's inputs that the layer has itself, and projected queries and keys; valid_lens are (B, M)."""
         return {}
 
     def extra_repr(self) -> str:
@@ -100,10 +91,11 @@ class AdditiveAttention(Attention):
         self.W_k = linear(key_size, num_hiddens, bias=bias)
         self.w_v = nn.Linear(num_hiddens, 1, bias=False)
 
-    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor]:
-        materialise(self.W_q, queries)
-        materialise(self.W_k, keys)
-        return {"wq": self.W_q.weight, "wk": self.W_k.weight, "bias": bias_of(self.W_k), "wv": self.w_v.weight[0]}
+    def inputs(
+        self, queries: torch.Tensor, keys: torch.Tensor, valid_lens: torch.Tensor
+    ) -> dict[str, torch.Tensor | float]:
+        queries, keys = project("queries", self.W_q, queries), project("keys", self.W_k, keys)
+        return {"queries": queries, "keys": keys, "wv": self.w_v.weight[0]}
 
 
 MLPAttention = AdditiveAttention  # its name where the score is seen as a perceptron with one hidden layer
@@ -127,9 +119,10 @@ class BilinearAttention(Attention):
         super().__init__(dropout, keep_weights=keep_weights)
         self.W = linear(key_size, query_size, bias=bias)
 
-    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor]:
-        materialise(self.W, keys)
-        return {"w": self.W.weight, "bias": bias_of(self.W)}
+    def inputs(
+        self, queries: torch.Tensor, keys: torch.Tensor, valid_lens: torch.Tensor
+    ) -> dict[str, torch.Tensor | float]:
+        return {"keys": project("keys", self.W, keys)}
 
 
 class GaussianAttention(Attention):
@@ -144,7 +137,9 @@ class GaussianAttention(Attention):
             raise ValueError(f"width: must be greater than 0, but is {width}")
         self.width = nn.Parameter(torch.tensor(float(width)), requires_grad=learned)
 
-    def inputs(self, queries: torch.Tensor, keys: torch.Tensor) -> dict[str, torch.Tensor]:
+    def inputs(
+        self, queries: torch.Tensor, keys: torch.Tensor, valid_lens: torch.Tensor
+    ) -> dict[str, torch.Tensor | float]:
         return {"width": self.width}
 
 
@@ -169,12 +164,9 @@ def linear(width: int | None, outputs: int, bias: bool) -> nn.Linear:
     return nn.LazyLinear(outputs, bias=bias) if width is None else nn.Linear(width, outputs, bias=bias)
 
 
-def materialise(layer: nn.Linear, rows: torch.Tensor) -> None:
-    """Gives a lazy layer the width of these rows: PyTorch does so in its first call, here on none of them."""
-    if isinstance(layer.weight, UninitializedParameter):
-        layer(rows[:0].detach())
-
-
-def bias_of(layer: nn.Linear) -> torch.Tensor:
-    """The layer's bias, or zeros where it has none."""
-    return layer.weight.new_zeros(1).expand(layer.out_features) if layer.bias is None else layer.bias
+def project(name: str, layer: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+    """The rows through a linear layer. Raises ValueError where their width is another."""
+    lazy = isinstance(layer.weight, UninitializedParameter)
+    if not lazy and rows.shape[-1] != layer.in_features:
+        raise ValueError(f"{name}: width must be {layer.in_features}, but shape is {tuple(rows.shape)}")
+    return layer(rows)
