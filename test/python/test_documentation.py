@@ -1,5 +1,7 @@
 """The documentation's commands and code run as they stand, and print what it says."""
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -18,12 +20,18 @@ def blocks(path):
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorial(path, tmp_path):
+def test_tutorial(path, tmp_path, monkeypatch):
+    """Shell commands, and Python code in one interpreter."""
+    if "import torch" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("torch")
+        pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
     tools = Path(os.environ["ATTN_BUILD"]) / "bin"
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     environment.pop("LD_PRELOAD", None)  # the tools bring their own sanitizer
     output = ""
     commands = 0
+    names = {}
     for block in blocks(path):
         if block["file"]:
             (tmp_path / block["file"]).write_text(block["text"])
@@ -33,6 +41,11 @@ def test_tutorial(path, tmp_path):
             )
             assert done.returncode == 0, f"{block['text']}\n{done.stdout}{done.stderr}"
             output = done.stdout
+            commands += 1
+        elif block["language"] == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(block["text"], names)
+            output = printed.getvalue()
             commands += 1
         elif block["language"] == "text":
             assert output == block["text"]
