@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from types import CodeType
 from typing import Any, Callable, Sequence
 
@@ -40,9 +41,9 @@ def bind(inputs: Sequence[TensorInfo], shapes: Sequence[Sequence[Any]], check: C
 
 
 def _settle(info: TensorInfo, number: int, expression: str, found: Any, sizes: dict[str, Any], check: Any) -> bool:
-    """Checks a dimension, or takes its one unknown size from it; false where more are unknown."""
+    """Checks a dimension, or takes its one unknown size from it; false where that cannot be done yet."""
     unknown = [name for name in _compiled(expression).co_names if name not in sizes]
-    if len(unknown) > 1:
+    if len(unknown) > 1 or (unknown and not _is_linear(expression, unknown[0])):
         return False
     if unknown:
         (name,) = unknown
@@ -53,3 +54,8 @@ def _settle(info: TensorInfo, number: int, expression: str, found: Any, sizes: d
     if expression not in unknown:
         check(found == expected, f"{info.name}: dimension {number} must be {expression}, which is {expected}, but is {found}")
     return True
+
+
+def _is_linear(expression: str, name: str) -> bool:
+    """Whether the language solves an expression for this size: it is there once, and not divided."""
+    return "//" not in expression and len(re.findall(rf"\b{name}\b", expression)) == 1

@@ -339,7 +339,7 @@ for _name, _template in {
     "expm1": "(exp({}) - 1.0)",
     "reciprocal": "(1.0 / {})",
     "silu": "({} * sigmoid({}))",
-    "logsigmoid": "(min({}, 0.0) - log(1.0 + exp(-abs({}))))",
+    "log_sigmoid": "(min({}, 0.0) - log(1.0 + exp(-abs({}))))",
     "relu6": "min(max({}, 0.0), 6.0)",
 }.items():
     _operation(_name)(_function(_template))

@@ -229,5 +229,8 @@ def trace(role: str, function: Callable[..., Any], parameters: Parameters, worki
             return tracer.floating(result)
         symbol = tracer.any(result)
     if symbol.kind != "bool":
-        raise TracingError(f"{role}: must return a bool, but returns {'an' if symbol.kind == 'integer' else 'a'} {symbol.kind}")
+        code = getattr(function, "__code__", None)
+        place = f"{code.co_filename}:{code.co_firstlineno}: " if code else ""
+        kind = f"{'an' if symbol.kind == 'integer' else 'a'} {symbol.kind}"
+        raise TracingError(f"{place}{role}: must return a bool, but returns {kind}")
     return symbol
