@@ -562,6 +562,28 @@ def test_a_later_call_costs_little_over_the_kernel():
     assert total - fastest(lambda: compiled.operator.kernel(query, key, value, slopes)) < 100e-6  # 25 µs on an idle machine
 
 
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("slopes", torch.rand(4))
+
+    def forward(self, query, key, value):
+        def score_mod(score, b, h, q_idx, kv_idx):
+            return score + self.slopes[h] * (kv_idx - q_idx)
+
+        return 2 * attn.flex_attention(2 * query, key, value, score_mod)
+
+
+def test_compile_and_export():
+    model, inputs = Attention(), tensors(7)
+    wanted = model(*inputs)
+    torch.testing.assert_close(torch.compile(model, backend="eager")(*inputs), wanted)
+    length = torch.export.Dim("length", min=2, max=64)
+    program = torch.export.export(model, inputs, dynamic_shapes=({2: length}, None, None), strict=False)
+    assert "torch.ops.attn.flex_" in program.graph_module.code
+    torch.testing.assert_close(program.module()(*inputs), wanted)
+
+
 @needs_gradients
 @pytest.mark.parametrize("case", ["causal", "alibi", "relative_bias", "softcap", "no_key"])
 def test_gradients(case):

@@ -28,6 +28,7 @@ _COMPILED: dict[Any, _Compiled] = {}
 _OPERATORS: dict[str, Operator] = {}  # by source
 
 
+@torch.compiler.disable(reason="attn.flex_attention traces score_mod and mask_mod itself")
 def flex_attention(
     query: Tensor,
     key: Tensor,
@@ -58,6 +59,8 @@ def flex_attention(
     The functions are traced: they run once, on stand-ins for the numbers. They are traced again, and where the text of the kernel
     changes compiled again, when their code, a captured number or the dtype or rank of a captured tensor is another; new values
     and lengths of tensors change nothing.
+
+    torch.compile breaks its graph here; torch.export has the kernel as one operator.
 
     Raises attn.TracingError, a TypeError, for what cannot be traced, with the operation and the line; ValueError and TypeError for
     shapes and dtypes that do not fit.
