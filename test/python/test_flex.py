@@ -1,8 +1,10 @@
 """attn.flex_attention against PyTorch's, in its eager mode and double precision."""
 
 import functools
+import inspect
 import math
 import timeit
+import weakref
 
 import pytest
 
@@ -168,17 +170,18 @@ def test_scale():
 
 
 def test_a_query_that_sees_no_key():
-    query, key, value = tensors(7)
-    out, lse = attn.flex_attention(query, key, value, None, lambda b, h, q_idx, kv_idx: q_idx != 3, return_lse=True)
-    assert (out[:, :, 3] == 0).all() and (lse[:, :, 3] == -math.inf).all() and lse[:, :, 4].isfinite().all()
+    out, lse = attn.flex_attention(*tensors(7), None, no_key_for_some, return_lse=True)
+    for batch in (0, 1):
+        rows = torch.arange(7) % 5 == batch
+        assert (out[batch, :, rows] == 0).all() and (lse[batch, :, rows] == -math.inf).all() and lse[batch, :, ~rows].isfinite().all()
 
 
 def test_a_mask_that_is_written_into_the_score():
-    def score_mod(score, b, h, q_idx, kv_idx):
-        return torch.where(q_idx > kv_idx, score, -float("inf"))
-
-    check(*tensors(63), score_mod)
-    assert "where mask[m, n]" in list(implementation._OPERATORS)[-1]  # so that tiles can be skipped
+    """It becomes a mask, so that tiles can be skipped."""
+    masked = source_of(mask_mod=causal)
+    assert source_of(lambda score, b, h, q_idx, kv_idx: torch.where(q_idx >= kv_idx, score, -float("inf"))) == masked
+    inverted = source_of(lambda score, b, h, q_idx, kv_idx: score.masked_fill(q_idx < kv_idx, -torch.inf))
+    assert "mask[m: M, n: N] = (not (m < n))" in inverted
 
 
 def test_what_is_returned():
@@ -205,8 +208,8 @@ def test_tensors_that_are_not_contiguous():
 def test_autocast():
     query, key, value = tensors(63)
     with torch.autocast("cpu", torch.bfloat16):
-        out = attn.flex_attention(query, key, value, block_mask=causal)
-    assert out.dtype == torch.bfloat16
+        out, lse = attn.flex_attention(query, key, value, block_mask=causal, return_lse=True)
+    assert lse.dtype == torch.float32 and out.dtype == torch.bfloat16
     check_rows(out, expected(query, key, value, mask_mod=causal)[0], 2e-2)
 
 
@@ -324,8 +327,6 @@ def test_dtypes_of_captured_tensors(dtype):
 
 def line_of(function, text):
     """Where the line of a function's source that has `text` is."""
-    import inspect
-
     lines, first = inspect.getsourcelines(function)
     return f"{__file__}:{first + next(number for number, line in enumerate(lines) if text in line)}: "
 
@@ -438,11 +439,11 @@ def test_heads_must_divide():
 
 def test_a_captured_tensor_that_is_too_short():
     with pytest.raises(ValueError, match="captured_slopes"):
-        attn.flex_attention(*tensors(7), alibi(3))
+        attn.flex_attention(*tensors(7), alibi(3), return_lse=True)
 
 
 class Counter:
-    """How many functions were traced and how many kernels compiled since."""
+    """How many functions were traced and how many kernels compiled since it was last asked."""
 
     def __init__(self, monkeypatch):
         self.traced = self.compiled = 0
@@ -460,9 +461,21 @@ class Counter:
 
 
 @pytest.fixture
-def counts(monkeypatch):
+def empty_caches(monkeypatch):
     monkeypatch.setattr(implementation, "_COMPILED", {})
     monkeypatch.setattr(implementation, "_OPERATORS", {})
+
+
+@pytest.fixture
+def counts(monkeypatch, empty_caches):
+    return Counter(monkeypatch)
+
+
+@pytest.fixture
+def inputs_of_kernels(monkeypatch, empty_caches):
+    """Nothing is compiled: a kernel returns its inputs."""
+    monkeypatch.setattr(implementation.kernels, "compile", lambda source: source)
+    monkeypatch.setattr(implementation, "torch_operator", lambda source: lambda *tensors: tensors)
     return Counter(monkeypatch)
 
 
@@ -470,28 +483,41 @@ def test_new_lengths_and_values_compile_nothing(counts):
     attn.flex_attention(*tensors(63), alibi(4), causal)
     assert counts() == (2, 1)
     for length in (1, 7, 64):
-        check_rows(
-            attn.flex_attention(*(inputs := tensors(length)), score_mod := alibi(4), causal), expected(*inputs, score_mod, causal)[0], 2e-6
-        )
+        inputs, score_mod = tensors(length), alibi(4)
+        check_rows(attn.flex_attention(*inputs, score_mod, causal), expected(*inputs, score_mod, causal)[0], 2e-6)
     attn.flex_attention(*tensors(7, heads=8, batch=1, size=32), alibi(8), mask_of(causal, 7, 7))
     assert counts() == (0, 0)
 
 
-def test_a_captured_number_is_a_constant(counts):
-    def window(size):
-        return lambda b, h, q_idx, kv_idx: q_idx - kv_idx < size
+def window(size):
+    return lambda b, h, q_idx, kv_idx: q_idx - kv_idx < size
 
-    inputs = tensors(7)
+
+def test_a_captured_number_is_a_constant(inputs_of_kernels):
+    inputs, counts = tensors(7), inputs_of_kernels
     attn.flex_attention(*inputs, None, window(2))
     attn.flex_attention(*inputs, None, window(2))
     assert counts() == (1, 1)
     attn.flex_attention(*inputs, None, window(3))
-    assert counts() == (1, 1)
+    attn.flex_attention(*inputs, None, window(3.0))
+    assert counts() == (2, 2)
     attn.flex_attention(*inputs, None, window(torch.tensor(2)))
     assert counts() == (1, 1)
-    found = attn.flex_attention(*inputs, None, window(torch.tensor(3)))
+    assert attn.flex_attention(*inputs, None, window(torch.tensor(3)))[3] == 3
     assert counts() == (0, 0)
-    assert torch.equal(found, attn.flex_attention(*inputs, None, window(3)))
+    attn.flex_attention(*inputs, None, window(torch.tensor(3.0)))
+    attn.flex_attention(*inputs, None, window(torch.tensor(3)), scale=0.5)
+    assert counts() == (2, 2)
+
+
+def test_a_global_number_is_a_constant(inputs_of_kernels, monkeypatch):
+    def scaled(score, b, h, q_idx, kv_idx):
+        return score * FACTOR
+
+    for factor, expected_counts in ((2.0, (1, 1)), (2.0, (0, 0)), (-0.0, (1, 1)), (0.0, (1, 1)), (2.0, (0, 0))):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        attn.flex_attention(*tensors(7), scaled)
+        assert inputs_of_kernels() == expected_counts
 
 
 class Model(torch.nn.Module):
@@ -503,45 +529,40 @@ class Model(torch.nn.Module):
         return score - self.slopes[h] * (q_idx - kv_idx).abs()
 
 
-def test_what_is_reached_through_an_object_is_traced_each_time(counts):
+def test_what_is_reached_through_an_object_is_traced_each_time(inputs_of_kernels):
     model, inputs = Model(), tensors(7)
-    attn.flex_attention(*inputs, model.score_mod)
-    assert counts() == (1, 1)
+    assert attn.flex_attention(*inputs, model.score_mod)[3] is model.slopes
+    assert inputs_of_kernels() == (1, 1)
     model.slopes = torch.nn.Parameter(torch.zeros(4), requires_grad=False)
-    found = attn.flex_attention(*inputs, model.score_mod)
-    assert counts() == (1, 0)
-    check_rows(found, expected(*inputs)[0], 2e-6)
+    assert attn.flex_attention(*inputs, model.score_mod)[3] is model.slopes
+    assert inputs_of_kernels() == (1, 0)
 
 
-def test_partial_functions_lists_and_functions_within(counts):
+def test_partial_functions_lists_and_functions_within(inputs_of_kernels):
     def score_mod(slopes, limits, score, b, h, q_idx, kv_idx):
         def distance():
-            return torch.minimum(q_idx - kv_idx, limits[0])
+            return torch.minimum(q_idx - kv_idx, limits["most"][0])
 
         return score - slopes[h] * distance()
 
-    inputs = tensors(7)
-    attn.flex_attention(*inputs, functools.partial(score_mod, torch.ones(4), [torch.tensor(3)]))
-    found = attn.flex_attention(*inputs, functools.partial(score_mod, torch.zeros(4), [torch.tensor(4)]))
-    assert counts() == (1, 1)
-    check_rows(found, expected(*inputs)[0], 2e-6)
+    for slopes, limit in ((torch.ones(4), torch.tensor(3)), (torch.zeros(4), torch.tensor(4))):
+        found = attn.flex_attention(*tensors(7), functools.partial(score_mod, slopes, {"most": [limit]}))
+        assert found[3] is slopes and found[4] is limit
+    assert inputs_of_kernels() == (1, 1)
 
 
-def test_one_tensor_in_two_places_is_one_parameter(counts):
+def test_one_tensor_in_two_places_is_one_parameter(inputs_of_kernels):
     def same(first, second):
         return lambda b, h, q_idx, kv_idx: first[q_idx] == second[kv_idx]
 
-    inputs = tensors(7)
-    document = torch.arange(7) // 3
-    attn.flex_attention(*inputs, None, same(document, document))
-    found = attn.flex_attention(*inputs, None, same(document, torch.zeros(7, dtype=torch.int64)))
-    assert counts() == (2, 2)
-    check_rows(found, expected(*inputs, None, same(document, torch.zeros(7, dtype=torch.int64)))[0], 2e-6)
+    first, second = torch.arange(7), torch.zeros(7, dtype=torch.int64)
+    assert len(attn.flex_attention(*tensors(7), None, same(first, first))) == 4
+    found = attn.flex_attention(*tensors(7), None, same(first, second))
+    assert found[3] is first and found[4] is second
+    assert inputs_of_kernels() == (2, 2)
 
 
-def test_nothing_captured_is_kept_alive(counts):
-    import weakref
-
+def test_nothing_captured_is_kept_alive(inputs_of_kernels):
     table = torch.zeros(9)
     attn.flex_attention(*tensors(7), lambda score, b, h, q_idx, kv_idx: score + table[q_idx])
     reference = weakref.ref(table)
