@@ -3,7 +3,7 @@
     kernel = attn.compile("examples/scaled_dot.attn")
     out, weight = kernel(q, k, v, valid)
 
-With PyTorch: `attn.torch_operator(kernel)` for autograd and torch.compile, and `attn.flex_attention`, its FlexAttention.
+With PyTorch: `attn.torch_operator(kernel)` for autograd and torch.compile, and `attn.flex_attention`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import hashlib
 import keyword
-from typing import Any, Callable, Sequence
+import threading
+from typing import Any, Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +16,11 @@ from .kernel import Kernel, TensorInfo
 
 _LIBRARY = torch.library.Library("attn", "FRAGMENT")
 _OPERATORS: dict[str, Operator] = {}  # by name; PyTorch keeps an operator as long as the process runs
-_KERNELS: dict[str, Kernel] = {}  # what each operator runs; nothing else keeps them, so that the last are freed at the end
+_KERNELS: dict[
+    str, Kernel
+] = {}  # what each operator runs; nothing else keeps them, so that the last are freed at the end
 atexit.register(_KERNELS.clear)
+_LOCK = threading.RLock()  # held while operators are registered
 
 _DTYPES = {
     "f64": torch.float64,
@@ -50,9 +54,11 @@ class Operator:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the kernel on tensors by position or by name, in the order and the shapes of `kernel.inputs`.
 
-        A scalar is a tensor of rank 0 or a number, and may be left out where it has a default. Tensors may have any strides.
-        Returns the output, or a named tuple of them where there are several. Inside autocast, tensors of floats are converted to the
-        dtype that the kernel declares for them. Raises TypeError and ValueError as the kernel does.
+        A scalar is a tensor of rank 0 or a number, and may be left out where it has a default. Tensors may have any
+        strides. Inside autocast, tensors of floats are converted to the dtype that the kernel declares for them.
+
+        Returns the output, or a named tuple of them where there are several. Raises TypeError and ValueError as the
+        kernel does, and RuntimeError where an input requires grad but attn has no backward kernels.
         """
         if kwargs or len(args) != len(self._inputs) or not all([isinstance(argument, Tensor) for argument in args]):
             args = self._tensors(args, kwargs)
@@ -65,7 +71,9 @@ class Operator:
     def _tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         names = ", ".join(info.name for info in self._inputs)
         if len(args) > len(self._inputs):
-            raise TypeError(f"{self.kernel.name}() takes {len(self._inputs)} inputs ({names}), but {len(args)} were given")
+            raise TypeError(
+                f"{self.kernel.name}() takes {len(self._inputs)} inputs ({names}), but {len(args)} were given"
+            )
         given = dict(zip([info.name for info in self._inputs], args))
         for name, value in kwargs.items():
             if name in given:
@@ -84,10 +92,10 @@ class Operator:
     def _gradient(self, needed: tuple[bool, ...]) -> _Gradient:
         """The kernels that give the gradients of the inputs that `needed` marks; compiled once."""
         needed = tuple(wanted and differentiable for wanted, differentiable in zip(needed, self._differentiable))
-        gradient = self._gradients.get(needed)
-        if gradient is None:
-            gradient = self._gradients[needed] = _Gradient(self, needed)
-        return gradient
+        with _LOCK:
+            if needed not in self._gradients:
+                self._gradients[needed] = _Gradient(self, needed)
+            return self._gradients[needed]
 
 
 class _Gradient:
@@ -96,7 +104,9 @@ class _Gradient:
     def __init__(self, operator: Operator, needed: tuple[bool, ...]):
         kernel = operator.kernel
         if not hasattr(kernel, "grad"):
-            raise RuntimeError(f"{kernel.name}: an input requires grad, but this version of attn has no backward kernels")
+            raise RuntimeError(
+                f"{kernel.name}: an input requires grad, but this version of attn has no backward kernels"
+            )
         self.inputs = [info.name for info in kernel.inputs]
         names = [name for name, wanted in zip(self.inputs, needed) if wanted]
         forward, backward = kernel.grad(names)
@@ -114,7 +124,9 @@ class _Gradient:
         results = self.forward(*inputs)
         return (results,) if isinstance(results, Tensor) else tuple(results)
 
-    def run_backward(self, inputs: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor | None]:
+    def run_backward(
+        self, inputs: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor]
+    ) -> list[Tensor | None]:
         """The gradient of each input; None for those that were not asked for."""
         named = dict(zip(self.inputs, inputs))
         named.update(zip(self._saved, saved))
@@ -127,19 +139,20 @@ class _Gradient:
 def torch_operator(kernel: Kernel) -> Operator:
     """`kernel` as an operator that PyTorch knows: it works under autograd, torch.compile, torch.export and autocast.
 
-    Takes and returns tensors in the CPU's memory, as the kernel does; torch.library.opcheck takes `torch.ops.attn.NAME`, where NAME
-    is the operator's `name`. The same kernel gives the same operator. The backward kernels are compiled when a gradient is first
-    needed, for the inputs that require it.
+    Takes and returns tensors in the CPU's memory, as the kernel does; torch.library.opcheck takes
+    `torch.ops.attn.NAME`, where NAME is the operator's `name`. The same kernel gives the same operator. The backward
+    kernels are compiled when a gradient is first needed, for the inputs that require it.
     """
     signature = "\n".join([kernel._source, *map(str, kernel.inputs), *map(str, kernel.outputs)])
     name = f"{kernel.name}_{hashlib.sha256(signature.encode()).hexdigest()[:12]}"
     variant, number = name, 1  # kernels of one source may differ by options that its signature does not show
-    while variant in _OPERATORS and _OPERATORS[variant].kernel is not kernel:
-        number += 1
-        variant = f"{name}_{number}"
-    if variant not in _OPERATORS:
-        _OPERATORS[variant] = Operator(kernel, variant)
-    return _OPERATORS[variant]
+    with _LOCK:
+        while variant in _OPERATORS and _OPERATORS[variant].kernel is not kernel:
+            number += 1
+            variant = f"{name}_{number}"
+        if variant not in _OPERATORS:
+            _OPERATORS[variant] = Operator(kernel, variant)
+        return _OPERATORS[variant]
 
 
 def _define(name: str, kernel: Kernel, function: type[torch.autograd.Function] | None) -> Any:
@@ -209,7 +222,9 @@ def _fake(kernel: Kernel, tensors: Sequence[Tensor]) -> Any:
 
     found = sizes.bind(kernel.inputs, [tensor.shape for tensor in tensors], check)
     outputs = [
-        tensors[0].new_empty([sizes.evaluate(expression, found) for expression in info.shape], dtype=_DTYPES[info.dtype])
+        tensors[0].new_empty(
+            [sizes.evaluate(expression, found) for expression in info.shape], dtype=_DTYPES[info.dtype]
+        )
         for info in kernel.outputs
     ]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)

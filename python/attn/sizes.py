@@ -1,4 +1,4 @@
-"""A kernel's sizes, from the shapes of its inputs: in Python, also for the symbolic shapes of torch.compile and torch.export."""
+"""A kernel's sizes, from the shapes of its inputs: in Python, also for symbolic shapes, as torch.compile has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def evaluate(expression: str, sizes: dict[str, Any]) -> Any:
     return eval(_compiled(expression), {"__builtins__": {}}, sizes)
 
 
-def bind(inputs: Sequence[TensorInfo], shapes: Sequence[Sequence[Any]], check: Callable[[Any, str], None]) -> dict[str, Any]:
+def bind(
+    inputs: Sequence[TensorInfo], shapes: Sequence[Sequence[Any]], check: Callable[[Any, str], None]
+) -> dict[str, Any]:
     """The sizes that the inputs' shapes give.
 
     A dimension that is an expression is solved for its one unknown size; everything that is known already is checked:
@@ -31,7 +33,9 @@ def bind(inputs: Sequence[TensorInfo], shapes: Sequence[Sequence[Any]], check: C
         if len(shape) != len(info.shape):
             expected = f"{len(info.shape)} dimensions, [{', '.join(info.shape)}]" if info.shape else "no dimensions"
             raise ValueError(f"{info.name}: must have {expected}, but has {len(shape)}")
-        dimensions += [(info, number, expression, size) for number, (expression, size) in enumerate(zip(info.shape, shape))]
+        dimensions += [
+            (info, number, expression, size) for number, (expression, size) in enumerate(zip(info.shape, shape))
+        ]
     sizes: dict[str, Any] = {}
     pending = len(dimensions) + 1
     while len(dimensions) < pending:
@@ -52,7 +56,10 @@ def _settle(info: TensorInfo, number: int, expression: str, found: Any, sizes: d
         sizes[name] = found if expression == name else (found - constant) // factor
     expected = evaluate(expression, sizes)
     if expression not in unknown:
-        check(found == expected, f"{info.name}: dimension {number} must be {expression}, which is {expected}, but is {found}")
+        check(
+            found == expected,
+            f"{info.name}: dimension {number} must be {expression}, which is {expected}, but is {found}",
+        )
     return True
 
 

@@ -18,12 +18,13 @@ def blocks(path):
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorial(path, tmp_path):
+def test_tutorial(path, tmp_path, capsys):
     tools = Path(os.environ["ATTN_BUILD"]) / "bin"
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     environment.pop("LD_PRELOAD", None)  # the tools bring their own sanitizer
     output = ""
     commands = 0
+    names = {}
     for block in blocks(path):
         if block["file"]:
             (tmp_path / block["file"]).write_text(block["text"])
@@ -33,6 +34,12 @@ def test_tutorial(path, tmp_path):
             )
             assert done.returncode == 0, f"{block['text']}\n{done.stdout}{done.stderr}"
             output = done.stdout
+            commands += 1
+        elif block["language"] == "python":
+            if "import torch" in block["text"]:
+                pytest.importorskip("torch")
+            exec(compile(block["text"], str(path), "exec"), names)
+            output = capsys.readouterr().out
             commands += 1
         elif block["language"] == "text":
             assert output == block["text"]

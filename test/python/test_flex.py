@@ -38,7 +38,9 @@ def expected(query, key, value, score_mod=None, mask_mod=None, **options):
     """PyTorch's out and lse, from double precision."""
     block_mask = mask_of(mask_mod, query.shape[2], key.shape[2])
     double = [tensor.double() for tensor in (query, key, value)]
-    out, aux = pytorch.flex_attention(*double, score_mod, block_mask, return_aux=pytorch.AuxRequest(lse=True), **options)
+    out, aux = pytorch.flex_attention(
+        *double, score_mod, block_mask, return_aux=pytorch.AuxRequest(lse=True), **options
+    )
     return out, aux.lse
 
 
@@ -121,7 +123,11 @@ def relative_bias(heads, length):
 
 
 @pytest.mark.parametrize("length", [1, 7, 63, 65])
-@pytest.mark.parametrize("mask_mod", [None, causal, sliding_window, dilated, no_key_for_some], ids=lambda each: getattr(each, "__name__", "full"))
+@pytest.mark.parametrize(
+    "mask_mod",
+    [None, causal, sliding_window, dilated, no_key_for_some],
+    ids=lambda each: getattr(each, "__name__", "full"),
+)
 def test_masks(mask_mod, length):
     check(*tensors(length), mask_mod=mask_mod)
 
@@ -132,7 +138,9 @@ def test_masks_that_read_captured_tensors(make, length):
     check(*tensors(length), mask_mod=make(length))
 
 
-@pytest.mark.parametrize("score_mod", [softcap, tanh, alibi(4), relative_bias(4, 65)], ids=["softcap", "tanh", "alibi", "relative_bias"])
+@pytest.mark.parametrize(
+    "score_mod", [softcap, tanh, alibi(4), relative_bias(4, 65)], ids=["softcap", "tanh", "alibi", "relative_bias"]
+)
 def test_scores(score_mod):
     for length in (1, 63, 65):
         check(*tensors(length), score_mod)
@@ -160,7 +168,9 @@ def test_one_batch_of_keys_for_all_queries():
     check_rows(out, wanted, 2e-6)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)], ids=str
+)
 def test_dtypes(dtype, tolerance):
     check(*tensors(63, dtype=dtype), mask_mod=causal, tolerance=tolerance)
 
@@ -173,7 +183,11 @@ def test_a_query_that_sees_no_key():
     out, lse = attn.flex_attention(*tensors(7), None, no_key_for_some, return_lse=True)
     for batch in (0, 1):
         rows = torch.arange(7) % 5 == batch
-        assert (out[batch, :, rows] == 0).all() and (lse[batch, :, rows] == -math.inf).all() and lse[batch, :, ~rows].isfinite().all()
+        assert (
+            (out[batch, :, rows] == 0).all()
+            and (lse[batch, :, rows] == -math.inf).all()
+            and lse[batch, :, ~rows].isfinite().all()
+        )
 
 
 def test_a_mask_that_is_written_into_the_score():
@@ -216,30 +230,48 @@ def test_autocast():
 OPERATIONS = {
     "reflected": lambda x, m, n: (1 - x) + 2 * x + 1.5 / (x * x + 1) + 2.0**x,
     "floor": lambda x, m, n: x // 0.7 + x % 0.7 + (m - n) // 3 + (m - n) % 3 + (-7) // (n + 1),
-    "rounding modes": lambda x, m, n: torch.div(x, 0.3, rounding_mode="trunc")
-    + torch.div(m - n, 3, rounding_mode="trunc")
-    + torch.div(m - n, 3, rounding_mode="floor"),
+    "rounding modes": lambda x, m, n: (
+        torch.div(x, 0.3, rounding_mode="trunc")
+        + torch.div(m - n, 3, rounding_mode="trunc")
+        + torch.div(m - n, 3, rounding_mode="floor")
+    ),
     "fmod": lambda x, m, n: torch.fmod(x, 0.3) + torch.fmod(m - n, 3) + torch.remainder(n - m, 4),
     "powers": lambda x, m, n: x**2 + x**3 + (m - n) ** 2 + torch.pow(x.abs() + 0.1, 0.3) + x.square(),
     "alpha": lambda x, m, n: torch.add(x, n, alpha=2) - torch.sub(x, m, alpha=0.5),
     "sign": lambda x, m, n: x.sign() + torch.sign(m - n) + abs(x) - (-x) + (m - n).abs(),
     "rounding": lambda x, m, n: x.floor() + (3 * x).ceil() + (5 * x).trunc() + (7 * x).round() + n.floor(),
-    "extremes": lambda x, m, n: torch.minimum(x, x * x) + torch.maximum(m, n) + x.clamp(-0.5, 0.5) + x.clamp_min(0.2) + n.clamp(max=5),
+    "extremes": lambda x, m, n: (
+        torch.minimum(x, x * x) + torch.maximum(m, n) + x.clamp(-0.5, 0.5) + x.clamp_min(0.2) + n.clamp(max=5)
+    ),
     "where": lambda x, m, n: torch.where(m > n, x, 0.0) + torch.where(m == n, 1, n) + x.masked_fill(n > 3, 0.25),
     "where of bools": lambda x, m, n: torch.where(torch.where(x > 0, m > n, m < n), x, 1.0),
-    "comparisons": lambda x, m, n: (m < n) * 1 + (m <= n) * 2 + (m != n) * x + torch.ge(x, 0.5) + (x == x) + (m > n).int() * 4,
+    "comparisons": lambda x, m, n: (
+        (m < n) * 1 + (m <= n) * 2 + (m != n) * x + torch.ge(x, 0.5) + (x == x) + (m > n).int() * 4
+    ),
     "logic": lambda x, m, n: torch.where(~((m > n) | (x < 0)) ^ (n > 2), x, 2.0) + torch.logical_and(m, n > 1) * 3.0,
     "bits": lambda x, m, n: (n & 7) + (m >> 1) + (n << 2) + ~m + ((m - n) & 3),
-    "exponentials": lambda x, m, n: x.exp() + torch.exp2(x) + torch.log(x.abs() + 1) + torch.log2(n + 1) + torch.log1p(n) + x.expm1(),
+    "exponentials": lambda x, m, n: (
+        x.exp() + torch.exp2(x) + torch.log(x.abs() + 1) + torch.log2(n + 1) + torch.log1p(n) + x.expm1()
+    ),
     "roots": lambda x, m, n: torch.sqrt(n + 1) + torch.rsqrt(x.abs() + 1) + torch.reciprocal(x.abs() + 1),
     "circle": lambda x, m, n: x.sin() + torch.cos(n) + x.tanh() + torch.erf(x),
-    "activations": lambda x, m, n: torch.sigmoid(x) + x.relu() + torch.nn.functional.gelu(x) + torch.nn.functional.silu(x),
-    "more activations": lambda x, m, n: torch.nn.functional.softplus(x)
-    + torch.nn.functional.gelu(x, approximate="tanh")
-    + torch.nn.functional.logsigmoid(x),
-    "casts": lambda x, m, n: (3 * x).to(torch.int32) + (x > 0).float() + n.to(dtype=torch.float32) / 3 + (3 * x).long() // 2 + m.type_as(x),
-    "constants": lambda x, m, n: x * torch.tensor(0.5) + torch.zeros_like(x) + torch.full_like(x, 2.0) + x.new_ones(()) + torch.ones_like(n),
-    "finite": lambda x, m, n: torch.where(torch.isfinite(x / (n - m)), x, 1.0) + torch.isnan(x) * 1 + torch.isinf(1.0 / (n - m)) * 2,
+    "activations": lambda x, m, n: (
+        torch.sigmoid(x) + x.relu() + torch.nn.functional.gelu(x) + torch.nn.functional.silu(x)
+    ),
+    "more activations": lambda x, m, n: (
+        torch.nn.functional.softplus(x)
+        + torch.nn.functional.gelu(x, approximate="tanh")
+        + torch.nn.functional.logsigmoid(x)
+    ),
+    "casts": lambda x, m, n: (
+        (3 * x).to(torch.int32) + (x > 0).float() + n.to(dtype=torch.float32) / 3 + (3 * x).long() // 2 + m.type_as(x)
+    ),
+    "constants": lambda x, m, n: (
+        x * torch.tensor(0.5) + torch.zeros_like(x) + torch.full_like(x, 2.0) + x.new_ones(()) + torch.ones_like(n)
+    ),
+    "finite": lambda x, m, n: (
+        torch.where(torch.isfinite(x / (n - m)), x, 1.0) + torch.isnan(x) * 1 + torch.isinf(1.0 / (n - m)) * 2
+    ),
 }
 
 
@@ -317,7 +349,9 @@ def test_subscripts_one_at_a_time_and_sizes_of_captured_tensors():
     check(*tensors(63), score_mod)
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.int32, torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16, torch.float64], ids=str
+)
 def test_dtypes_of_captured_tensors(dtype):
     table = torch.tensor([0, 1, 1, 0, 1]).to(dtype)
     source = source_of(lambda score, b, h, q_idx, kv_idx: score + table[kv_idx % 5] * 2)
@@ -388,12 +422,24 @@ COMPLEX = torch.randn(4, dtype=torch.complex64)
 @pytest.mark.parametrize(
     ("score_mod", "line", "problem"),
     [
-        (branch, "if q_idx", "a traced bool has no value yet: `if`, `and`, `or`, `not`, min() and max() need its value"),
+        (
+            branch,
+            "if q_idx",
+            "a traced bool has no value yet: `if`, `and`, `or`, `not`, min() and max() need its value",
+        ),
         (unknown_function, "cumsum", "torch.cumsum cannot be traced; arithmetic, comparisons,"),
         (unknown_method, "erfinv", "torch.Tensor.erfinv cannot be traced; arithmetic, comparisons,"),
-        (whole_tensor, "TABLE", "captured_TABLE, a tensor of rank 2 with 0 subscripts, is used as a number: give it 2 subscripts"),
+        (
+            whole_tensor,
+            "TABLE",
+            "captured_TABLE, a tensor of rank 2 with 0 subscripts, is used as a number: give it 2 subscripts",
+        ),
         (too_many_subscripts, "TABLE", "captured_TABLE has more subscripts than its rank, which is 2"),
-        (slices, "TABLE", "captured_TABLE is subscripted with slice(None, None, None); only single numbers can be traced"),
+        (
+            slices,
+            "TABLE",
+            "captured_TABLE is subscripted with slice(None, None, None); only single numbers can be traced",
+        ),
         (python_number, "math", "a traced integer has no value yet: float() and the functions of math need its value"),
         (float_subscript, "TABLE", "captured_TABLE is subscripted with a float; only integers can be traced"),
         (unknown_dtype, "COMPLEX", "a captured tensor has dtype torch.complex64; a kernel reads float64, float32,"),
@@ -411,18 +457,36 @@ def test_what_cannot_be_traced(score_mod, line, problem):
 
 
 def test_a_mask_must_be_a_bool():
-    with pytest.raises(attn.TracingError, match=r"test_flex.py:\d+: mask_mod: must return a bool, but returns an integer$"):
+    with pytest.raises(
+        attn.TracingError, match=r"test_flex.py:\d+: mask_mod: must return a bool, but returns an integer$"
+    ):
         attn.flex_attention(*tensors(7), None, lambda b, h, q_idx, kv_idx: q_idx - kv_idx)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda q, k, v: (q[0], k, v), ValueError, "query: must have 4 dimensions, (batch, heads, length, size), but has 3"),
-        (lambda q, k, v: (q, k[:, :2], v[:, :2]), ValueError, "key: must have query's 4 heads, but has 2; give enable_gqa=True where heads share keys"),
+        (
+            lambda q, k, v: (q[0], k, v),
+            ValueError,
+            "query: must have 4 dimensions, (batch, heads, length, size), but has 3",
+        ),
+        (
+            lambda q, k, v: (q, k[:, :2], v[:, :2]),
+            ValueError,
+            "key: must have query's 4 heads, but has 2; give enable_gqa=True where heads share keys",
+        ),
         (lambda q, k, v: (q, k, v[:, :2]), ValueError, "value: must have key's 4 heads, but has 2"),
-        (lambda q, k, v: (q, k.double(), v), TypeError, "key: dtype must be query's, torch.float32, but is torch.float64"),
-        (lambda q, k, v: (q.int(), k, v), TypeError, "query: dtype must be float64, float32, bfloat16 or float16, but is torch.int32"),
+        (
+            lambda q, k, v: (q, k.double(), v),
+            TypeError,
+            "key: dtype must be query's, torch.float32, but is torch.float64",
+        ),
+        (
+            lambda q, k, v: (q.int(), k, v),
+            TypeError,
+            "query: dtype must be float64, float32, bfloat16 or float16, but is torch.int32",
+        ),
         (lambda q, k, v: (q, k.numpy(), v), TypeError, "key: must be a torch.Tensor, but is of type ndarray"),
     ],
 )
@@ -447,7 +511,10 @@ class Counter:
 
     def __init__(self, monkeypatch):
         self.traced = self.compiled = 0
-        for name, module, count in (("trace", implementation, "traced"), ("compile", implementation.kernels, "compiled")):
+        for name, module, count in (
+            ("trace", implementation, "traced"),
+            ("compile", implementation.kernels, "compiled"),
+        ):
             monkeypatch.setattr(module, name, functools.partial(self._call, count, getattr(module, name)))
 
     def _call(self, count, function, *args):
@@ -508,6 +575,9 @@ def test_a_captured_number_is_a_constant(inputs_of_kernels):
     attn.flex_attention(*inputs, None, window(torch.tensor(3.0)))
     attn.flex_attention(*inputs, None, window(torch.tensor(3)), scale=0.5)
     assert counts() == (2, 2)
+
+
+FACTOR = 2.0
 
 
 def test_a_global_number_is_a_constant(inputs_of_kernels, monkeypatch):
@@ -580,7 +650,9 @@ def test_a_later_call_costs_little_over_the_kernel():
 
     total = fastest(lambda: attn.flex_attention(query, key, value, score_mod, causal))
     compiled = list(implementation._COMPILED.values())[-1]
-    assert total - fastest(lambda: compiled.operator.kernel(query, key, value, slopes)) < 100e-6  # 25 µs on an idle machine
+    assert (
+        total - fastest(lambda: compiled.operator.kernel(query, key, value, slopes)) < 100e-6
+    )  # 25 µs on an idle machine
 
 
 class Attention(torch.nn.Module):

@@ -86,10 +86,22 @@ def test_kernels_of_one_source_with_different_options_are_different_operators(op
     ("call", "error", "message"),
     [
         (lambda f, i: f(*i[:3]), TypeError, "heads() is missing valid: i32[B]"),
-        (lambda f, i: f(*i, 0.5, 1, 2), TypeError, "heads() takes 6 inputs (q, k, v, valid, scale, past), but 7 were given"),
+        (
+            lambda f, i: f(*i, 0.5, 1, 2),
+            TypeError,
+            "heads() takes 6 inputs (q, k, v, valid, scale, past), but 7 were given",
+        ),
         (lambda f, i: f(*i, q=i[0]), TypeError, "heads() got 'q' twice: by position and by name"),
-        (lambda f, i: f(*i, width=1), TypeError, "heads() has no input 'width': its inputs are q, k, v, valid, scale, past"),
-        (lambda f, i: f(i[0].numpy(), *i[1:]), TypeError, "q: must be a torch.Tensor f32[B, M, D], but is of type ndarray"),
+        (
+            lambda f, i: f(*i, width=1),
+            TypeError,
+            "heads() has no input 'width': its inputs are q, k, v, valid, scale, past",
+        ),
+        (
+            lambda f, i: f(i[0].numpy(), *i[1:]),
+            TypeError,
+            "q: must be a torch.Tensor f32[B, M, D], but is of type ndarray",
+        ),
         (lambda f, i: f(*i, "0.5"), TypeError, "scale: must be a number (f32), but is of type str"),
         (lambda f, i: f(*i, past=0.5), TypeError, "past: must be a number that can be i64, but is 0.5"),
     ],
@@ -176,7 +188,9 @@ def test_sizes_are_solved():
     shapes = {"w": ("12 * D", "J"), "x": ("U - V + 1",), "y": ("V",), "z": ("U // 2",)}
     inputs = [info(name, "f32", shape) for name, shape in shapes.items()]
     failed = []
-    found = sizes.bind(inputs, [(48, 5), (8,), (2,), (4,)], lambda condition, message: condition or failed.append(message))
+    found = sizes.bind(
+        inputs, [(48, 5), (8,), (2,), (4,)], lambda condition, message: condition or failed.append(message)
+    )
     assert found == {"D": 4, "J": 5, "V": 2, "U": 9} and not failed
     assert sizes.evaluate("D * J + U // 2", found) == 24
     sizes.bind(inputs, [(50, 5), (8,), (2,), (3,)], lambda condition, message: condition or failed.append(message))
@@ -260,7 +274,9 @@ def test_compile_with_gradients(differentiated):
         return (operator(x.sin(), s, t).y ** 2).sum()
 
     x, s, t = scaled_inputs()
-    torch.testing.assert_close(torch.autograd.grad(loss(x, s, t), (x, s)), torch.autograd.grad(((x.sin() * s) ** 2).sum(), (x, s)))
+    torch.testing.assert_close(
+        torch.autograd.grad(loss(x, s, t), (x, s)), torch.autograd.grad(((x.sin() * s) ** 2).sum(), (x, s))
+    )
 
 
 def test_autocast_with_gradients(differentiated):
@@ -274,7 +290,9 @@ def test_autocast_with_gradients(differentiated):
 @pytest.mark.skipif(hasattr(attn.Kernel, "grad"), reason="this version has backward kernels")
 def test_an_input_that_requires_grad_is_refused_without_backward_kernels(operator):
     q, *others = tensors()
-    with pytest.raises(RuntimeError, match="^heads: an input requires grad, but this version of attn has no backward kernels$"):
+    with pytest.raises(
+        RuntimeError, match="^heads: an input requires grad, but this version of attn has no backward kernels$"
+    ):
         operator(q.requires_grad_(), *others)
 
 
@@ -295,7 +313,9 @@ def test_gradcheck():
     q, k, v, valid = tensors(3, 5, torch.float64)
     scale = torch.tensor(0.5, dtype=torch.float64)
     leaves = [each.requires_grad_() for each in (q, k, v, scale)]
-    assert torch.autograd.gradcheck(lambda q, k, v, scale: tuple(operator(q, k, v, valid, scale, torch.tensor(2))), leaves)
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, scale: tuple(operator(q, k, v, valid, scale, torch.tensor(2))), leaves
+    )
 
 
 @needs_gradients
@@ -308,5 +328,7 @@ def test_opcheck_of_examples_with_gradients(name):
     for info in kernel.inputs:
         shape = [sizes.evaluate(expression, lengths) for expression in info.shape]
         dtype = getattr(torch, {"f32": "float32", "i32": "int32", "i64": "int64"}[info.dtype])
-        inputs.append(torch.randn(shape).requires_grad_() if dtype == torch.float32 else torch.full(shape, 3, dtype=dtype))
+        inputs.append(
+            torch.randn(shape).requires_grad_() if dtype == torch.float32 else torch.full(shape, 3, dtype=dtype)
+        )
     torch.library.opcheck(getattr(torch.ops.attn, operator.name), tuple(inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ class _Compiled(NamedTuple):
 
 _COMPILED: dict[Any, _Compiled] = {}
 _OPERATORS: dict[str, Operator] = {}  # by source
+_LOCK = threading.Lock()  # held while a kernel is compiled
 
 
 @torch.compiler.disable(reason="attn.flex_attention traces score_mod and mask_mod itself")
@@ -42,28 +44,28 @@ def flex_attention(
     *,
     return_aux: AuxRequest | None = None,
 ) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, AuxOutput]:
-    """softmax(score_mod(query · keyᵀ · scale) where mask) · value, as `torch.nn.attention.flex_attention` has it, on the CPU.
+    """softmax(score_mod(query · keyᵀ · scale) where mask) · value on the CPU: `torch.nn.attention.flex_attention`.
 
-    query: [B, H, M, D], of float64, float32, bfloat16 or float16; floats are computed in float32 (float64 if an input is).
-    key, value: [B, G, N, D] and [B, G, N, E], of query's dtype; or [1, …] for all batches. G is H, or divides it with enable_gqa.
+    query: [B, H, M, D], of float64, float32, bfloat16 or float16; computed in float32, or float64 if an input is.
+    key, value: [B, G, N, D] and [B, G, N, E], of query's dtype; or [1, …], for all batches. G is H, or divides it where
+        enable_gqa is true.
     score_mod: score_mod(score, b, h, q_idx, kv_idx) gives the score of a query and a key, from numbers that are traced.
-    block_mask: a BlockMask, of which only mask_mod is used, or mask_mod itself: mask_mod(b, h, q_idx, kv_idx) is true for the
-        keys that a query sees. A query that sees none has the output 0, and -inf for lse and max_scores.
+    block_mask: a BlockMask, of which only mask_mod is used, or mask_mod itself: mask_mod(b, h, q_idx, kv_idx) is true
+        for the keys that a query sees. A query that sees none has the output 0, and -inf for lse and max_scores.
     scale: by default 1 / sqrt(D).
     kernel_options: PyTorch's, for GPUs; they are ignored.
 
-    Returns out, [B, H, M, E] in query's dtype; with return_lse also the natural logarithm of the sum of the exponentials of the
-    scores, [B, H, M]; with return_aux (of PyTorch) out and an AuxOutput of the lse and max_scores that it asks for. lse and
-    max_scores are float32, or float64 where query is.
+    Returns out, [B, H, M, E] in query's dtype; with return_lse also lse, [B, H, M], the natural logarithm of the sum of
+    the exponentials of the scores; with return_aux (of PyTorch) out and an AuxOutput of the lse and max_scores that it
+    asks for. lse and max_scores are float32, or float64 where query is.
 
-    The functions are traced: they run once, on stand-ins for the numbers. They are traced again, and where the text of the kernel
-    changes compiled again, when their code, a captured number or the dtype or rank of a captured tensor is another; new values
-    and lengths of tensors change nothing.
+    The functions are traced: they run once, on stand-ins for the numbers. They are traced again, and where the kernel's
+    text changes compiled again, when their code, a captured number, or the dtype or rank of a captured tensor is
+    another; new values and lengths of tensors change nothing. Inside autocast, query, key and value are converted to
+    its dtype. torch.compile breaks its graph here; torch.export has the kernel as one operator.
 
-    torch.compile breaks its graph here; torch.export has the kernel as one operator.
-
-    Raises attn.TracingError, a TypeError, for what cannot be traced, with the operation and the line; ValueError and TypeError for
-    shapes and dtypes that do not fit.
+    Raises attn.TracingError, a TypeError, for what cannot be traced, with the operation and the line; ValueError and
+    TypeError for shapes and dtypes that do not fit.
     """
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
@@ -105,11 +107,15 @@ def _grouped_and_broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa
         if tensor.ndim != 4:
             raise ValueError(f"{name}: must have 4 dimensions, (batch, heads, length, size), but has {tensor.ndim}")
         if tensor.dtype != query.dtype or not tensor.dtype.is_floating_point or tensor.dtype not in DTYPES:
-            expected = "float64, float32, bfloat16 or float16, as query" if tensor is query else f"query's, {query.dtype}"
+            expected = (
+                "float64, float32, bfloat16 or float16, as query" if tensor is query else f"query's, {query.dtype}"
+            )
             raise TypeError(f"{name}: dtype must be {expected.removesuffix(', as query')}, but is {tensor.dtype}")
     heads, key_heads = query.shape[1], key.shape[1]
     if heads != key_heads and not enable_gqa:
-        raise ValueError(f"key: must have query's {heads} heads, but has {key_heads}; give enable_gqa=True where heads share keys")
+        raise ValueError(
+            f"key: must have query's {heads} heads, but has {key_heads}; give enable_gqa=True where heads share keys"
+        )
     if heads != key_heads and (key_heads == 0 or heads % key_heads != 0):
         raise ValueError(f"key: the number of its heads must divide query's, {heads}, but is {key_heads}")
     if value.shape[1] != key_heads:
@@ -128,7 +134,7 @@ def _traced(
     score = None if score_mod is None else trace("score_mod", score_mod, parameters, dtype)
     mask = None if mask_mod is None else trace("mask_mod", mask_mod, parameters, dtype)
     source = kernel_source(form, score, mask, parameters)
-    operator = _OPERATORS.get(source)
-    if operator is None:
-        operator = _OPERATORS[source] = torch_operator(kernels.compile(source))
-    return operator, parameters.tensors
+    with _LOCK:
+        if source not in _OPERATORS:
+            _OPERATORS[source] = torch_operator(kernels.compile(source))
+        return _OPERATORS[source], parameters.tensors

@@ -1,4 +1,4 @@
-"""What a score_mod or mask_mod captures, so that a call can tell that the function it traced before would be traced alike."""
+"""What a score_mod or mask_mod captures: it tells whether a function would be traced as one before was."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NAMES: dict[types.CodeType, tuple[str, ...]] = {}
 class Captures:
     """A walk over functions and all that they reach by closures, default values and global names.
 
-    key: equal for functions that are traced alike. Code counts by its identity, numbers and strings by type and value, tensors
-        by dtype and rank and by which of them are the same tensor; lists, tuples and dictionaries by what they hold.
+    parts: equal for functions that are traced alike. Code counts by its identity, numbers and strings by type and
+        value, tensors by dtype and rank and by which of them are the same; lists and dictionaries by what they hold.
     tensors, names: the tensors in the order in which they were reached, each once, and what the user calls them.
-    complete: false if something was reached whose state the key cannot stand for, such as an object's attributes.
-    kept: what the key has identities of; they are valid as long as it is kept.
+    complete: false if something was reached whose state the parts cannot stand for, such as an object's attributes.
+    kept: what the parts have identities of; they are valid as long as it is kept.
     """
 
     __slots__ = ("parts", "tensors", "names", "complete", "kept", "_positions")
@@ -36,10 +36,6 @@ class Captures:
         self._positions: dict[int, int] = {}
         for function in functions:
             self._add("function", function)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return tuple(self.parts)
 
     def _add(self, name: str, value: Any) -> None:
         parts = self.parts
@@ -107,7 +103,7 @@ class Captures:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """The global names of a code, and of the functions within it. Attributes' names are among them: Python does not tell them apart."""
+    """The global names of a code, and of the functions within it; names of attributes are not told from them."""
     names = list(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

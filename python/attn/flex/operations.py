@@ -1,7 +1,7 @@
 """PyTorch's operations on single numbers, as expressions of the language.
 
-Each takes the tracer and the arguments of PyTorch's function, and returns a Symbol; `OPERATIONS` finds them by the function's name.
-Kinds follow PyTorch's promotion: bool, integer, float. Floats are computed with in the kernel's precision, whatever a cast says.
+Each takes the tracer and the arguments of PyTorch's function, and returns a Symbol; `OPERATIONS` finds them by the
+function's name. Kinds follow PyTorch's promotion: bool, integer, float. All floats have the kernel's precision.
 """
 
 from __future__ import annotations

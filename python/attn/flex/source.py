@@ -26,7 +26,7 @@ class Form(NamedTuple):
 
 
 def kernel_source(form: Form, score: Symbol | None, mask: Symbol | None, parameters: Parameters) -> str:
-    """`attention flex(q, k, v, captured tensors…)`, which returns out, and lse and max_scores where they are asked for."""
+    """`attention flex(q, k, v, captured tensors…)`, which returns out, and lse and max_scores if asked for."""
     dtype = DTYPES[form.dtype]
     statistics = "f64" if form.dtype == torch.float64 else "f32"
     batch = "0" if form.broadcast else "b"
@@ -64,7 +64,7 @@ def kernel_source(form: Form, score: Symbol | None, mask: Symbol | None, paramet
 
 
 def _split(score: Symbol | None) -> tuple[Symbol | None, list[Symbol]]:
-    """torch.where(condition, score, -inf) is a mask: the score, and the conditions, which let whole tiles be skipped."""
+    """torch.where(condition, score, -inf) is a mask: the score, and the conditions, by which tiles are skipped."""
     conditions: list[Symbol] = []
     while score is not None and score.template == "select({}, {}, {})":
         condition, chosen, other = score.operands
@@ -103,7 +103,9 @@ class _Writer:
         text = symbol.template.format(*(self._texts[operand] for operand in operands))
         indices = frozenset().union(*(self._indices[operand] for operand in operands))
         if not operands:
-            indices = frozenset(_RANGES) if symbol.template.startswith("dot[") else frozenset(_RANGES) & {symbol.template}
+            indices = (
+                frozenset(_RANGES) if symbol.template.startswith("dot[") else frozenset(_RANGES) & {symbol.template}
+            )
         depth = 1 + max((self._depths[operand] for operand in operands), default=0)
         if (uses > 1 and len(text) > _LONGEST_REPEATED) or depth > _DEEPEST:
             text, depth = self._statement(f"term_{len(self._lines)}", text, indices), 1

@@ -44,7 +44,9 @@ class Symbol:
 
     __slots__ = ("tracer", "template", "operands", "kind", "nonnegative")
 
-    def __init__(self, tracer: Tracer, template: str, operands: tuple[Symbol, ...], kind: str, nonnegative: bool = False):
+    def __init__(
+        self, tracer: Tracer, template: str, operands: tuple[Symbol, ...], kind: str, nonnegative: bool = False
+    ):
         self.tracer = tracer
         self.template = template  #: text of the language, with a pair of braces for each operand
         self.operands = operands
@@ -74,7 +76,7 @@ class Symbol:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """PyTorch's functions accept what has this method. While a function is traced, the tracer's mode comes before it."""
+        """PyTorch's functions accept what has this method; while a function is traced, a mode comes before it."""
         return NotImplemented
 
     __hash__ = object.__hash__
@@ -97,8 +99,12 @@ class Captured:
 
 def _add_operators() -> None:
     for name, operation in OPERATORS.items():
-        setattr(Symbol, f"__{name}__", lambda self, other, operation=operation: self.tracer.apply(operation, self, other))
-        setattr(Symbol, f"__r{name}__", lambda self, other, operation=operation: self.tracer.apply(operation, other, self))
+        setattr(
+            Symbol, f"__{name}__", lambda self, other, operation=operation: self.tracer.apply(operation, self, other)
+        )
+        setattr(
+            Symbol, f"__r{name}__", lambda self, other, operation=operation: self.tracer.apply(operation, other, self)
+        )
     for name in COMPARISONS:
         setattr(Symbol, f"__{name}__", lambda self, other, operation=name: self.tracer.apply(operation, self, other))
     for name, operation in UNARY.items():

@@ -1,4 +1,4 @@
-"""score_mod and mask_mod as expressions: the function runs once, on symbols, and what it does to them is written down."""
+"""score_mod and mask_mod as expressions: they run once, on symbols, and what they do to them is written down."""
 
 from __future__ import annotations
 
@@ -49,8 +49,11 @@ class Parameters:
     def _new_name(self, tensor: torch.Tensor) -> str:
         users = self.names.get(id(tensor), "tensor")
         name = "captured_" + "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in users)
-        taken = set(self._declared.values())
-        return next(each for each in (name, *(f"{name}_{number}" for number in range(2, 1 << 16))) if each not in taken)
+        unique, number = name, 1
+        while unique in self._declared.values():
+            number += 1
+            unique = f"{name}_{number}"
+        return unique
 
 
 def size_of(parameter: str, dimension: int) -> str:
@@ -87,8 +90,8 @@ class Tracer:
         if isinstance(value, Captured):
             if len(value.subscripts) < value.tensor.ndim:
                 raise self.error(
-                    f"{value.name}, a tensor of rank {value.tensor.ndim} with {len(value.subscripts)} subscripts, is used as a "
-                    f"number: give it {value.tensor.ndim} subscripts, or compute with whole tensors before"
+                    f"{value.name}, a tensor of rank {value.tensor.ndim} with {len(value.subscripts)} subscripts, is "
+                    f"used as a number: give it {value.tensor.ndim} subscripts, or compute with whole tensors before"
                 )
             subscripts = [each for each in value.subscripts if isinstance(each, Symbol)]
             text = ", ".join("{}" if isinstance(each, Symbol) else each for each in value.subscripts)
@@ -132,7 +135,7 @@ class Tracer:
         return Captured(self, self.parameters.declare(tensor), tensor)
 
     def subscript(self, tensor: torch.Tensor | Captured, index: Any) -> Symbol | Captured:
-        """tensor[index], where index is one subscript or a tuple of them. Negative ones count from the end, as PyTorch's do."""
+        """tensor[index], of one subscript or a tuple of them; negative ones count from the end, as PyTorch's do."""
         captured = self.captured(tensor) if isinstance(tensor, torch.Tensor) else tensor
         subscripts = list(captured.subscripts)
         for each in index if isinstance(index, tuple) else (index,):
@@ -194,12 +197,14 @@ class Tracer:
         except TracingError:
             raise
         except TypeError as error:
-            raise self.error(f"{resolve_name(function) or name} cannot be traced with these arguments: {error}") from None
+            raise self.error(
+                f"{resolve_name(function) or name} cannot be traced with these arguments: {error}"
+            ) from None
 
     def _unsupported(self, name: str) -> TracingError:
         return self.error(
-            f"{name} cannot be traced; arithmetic, comparisons, functions of single numbers, torch.where and subscripts of "
-            "captured tensors can"
+            f"{name} cannot be traced; arithmetic, comparisons, functions of single numbers, torch.where and "
+            "subscripts of captured tensors can"
         )
 
 
@@ -215,9 +220,10 @@ class _Mode(TorchFunctionMode):
 
 
 def trace(role: str, function: Callable[..., Any], parameters: Parameters, working_dtype: torch.dtype) -> Symbol:
-    """What `function` returns for the score (only with the role "score_mod") and the indices b, h, m and n: a float or a bool.
+    """What `function` returns: a float for the score and the indices b, h, m and n, or a bool for the indices.
 
-    The tensors that it captures are added to `parameters`. Raises TracingError where it does what a kernel cannot.
+    `role` is "score_mod" or "mask_mod". The tensors that the function captures are added to `parameters`. Raises
+    TracingError where it does what a kernel cannot.
     """
     tracer = Tracer(role, parameters, working_dtype)
     arguments = [tracer.symbol(name, (), "integer", True) for name in ("b", "h", "m", "n")]
