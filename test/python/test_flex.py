@@ -194,6 +194,8 @@ def test_a_mask_that_is_written_into_the_score():
     """It becomes a mask, so that tiles can be skipped."""
     masked = source_of(mask_mod=causal)
     assert source_of(lambda score, b, h, q_idx, kv_idx: torch.where(q_idx >= kv_idx, score, -float("inf"))) == masked
+    assert source_of(mask_mod=pytorch.and_masks(pytorch.noop_mask, causal)) == masked
+    assert "where" not in source_of(mask_mod=pytorch.noop_mask)
     inverted = source_of(lambda score, b, h, q_idx, kv_idx: score.masked_fill(q_idx < kv_idx, -torch.inf))
     assert "mask[m: M, n: N] = (not (m < n))" in inverted
 

@@ -39,6 +39,9 @@ _NEEDS_VALUE = {
 }
 
 
+_CPU = torch.device("cpu")
+
+
 class Symbol:
     """A number that the kernel computes: an expression of indices, the score, and elements of captured tensors."""
 
@@ -59,7 +62,7 @@ class Symbol:
 
     @property
     def device(self) -> torch.device:
-        return torch.device("cpu")
+        return _CPU
 
     @property
     def shape(self) -> torch.Size:

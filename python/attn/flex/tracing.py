@@ -189,6 +189,8 @@ class Tracer:
                 return sizes[args[1]] if len(args) > 1 else sizes
             if name in _PROPERTIES:
                 return function(*args, **kwargs)
+        if function is torch.device:
+            return function(*args, **kwargs)
         operation = operation_of(function)
         if operation is None:
             raise self._unsupported(resolve_name(function) or name)
