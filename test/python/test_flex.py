@@ -679,6 +679,54 @@ def test_compile_and_export():
     torch.testing.assert_close(program.module()(*inputs), wanted)
 
 
+HEADS = "q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E], captured_slopes: f32[S]"
+SCORE = "sum[d](q[b, h, m, d] * k[b, h, n, d]) / sqrt(D) + captured_slopes[h] * (n - m)"
+BY_HAND = (
+    f"""
+attention flex_forward({HEADS}) {{
+  score[b, h: H, m, n] = {SCORE}
+  weight[b, h: H, m, n] = softmax[n](score[b, h, m, n])
+  out[b, h, m, e] = sum[n](weight[b, h, m, n] * v[b, h, n, e])
+  saved[b, h: H, m]: f32 = logsumexp[n](score[b, h, m, n])
+  return out, saved
+}}
+""",
+    f"""
+attention flex_backward({HEADS}, out: f32[B, H, M, E], saved: f32[B, H, M], grad_out: f32[B, H, M, E]) {{
+  weight[b, h: H, m, n] = exp({SCORE} - saved[b, h, m])
+  delta[b, h, m] = sum[e](grad_out[b, h, m, e] * out[b, h, m, e])
+  grad_score[b, h: H, m, n] = weight[b, h, m, n] * (sum[e](grad_out[b, h, m, e] * v[b, h, n, e]) - delta[b, h, m])
+  grad_q[b, h, m, d] = sum[n](grad_score[b, h, m, n] * k[b, h, n, d]) / sqrt(D)
+  grad_captured_slopes[h: S] = sum[b, m, n](grad_score[b, h, m, n] * (n - m))
+  return grad_q, grad_captured_slopes
+}}
+""",
+)
+
+
+def test_gradients_come_from_the_kernels_grad(monkeypatch):
+    """Of a query and a captured tensor, by backward kernels that are written by hand."""
+    asked = []
+
+    def grad(self, inputs=None):
+        asked.append(inputs)
+        return tuple(map(attn.compile, BY_HAND))
+
+    monkeypatch.setattr(attn.Kernel, "grad", grad, raising=False)
+    query, key, value = tensors(9, size=8)
+    score_mod = alibi(4)
+    slopes = score_mod.__closure__[0].cell_contents.requires_grad_()
+    query.requires_grad_()
+    weight = torch.randn(2, 4, 9, 24)
+    out = attn.flex_attention(query, key, value, score_mod)
+    found = torch.autograd.grad((out * weight).sum(), (query, slopes))
+    distance = torch.arange(9) - torch.arange(9)[:, None]
+    score = query @ key.mT / math.sqrt(8) + slopes[:, None, None] * distance
+    wanted = torch.autograd.grad(((torch.softmax(score, -1) @ value) * weight).sum(), (query, slopes))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert asked == [["q", "captured_slopes"]]
+
+
 @needs_gradients
 @pytest.mark.parametrize("case", ["causal", "alibi", "relative_bias", "softcap", "no_key"])
 def test_gradients(case):
