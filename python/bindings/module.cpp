@@ -140,6 +140,7 @@ void translateRunError(const std::exception_ptr &exception, void *) {
 } // namespace
 
 NB_MODULE(_attn, module) {
+  nb::set_leak_warnings(false); // kernels that are alive when the process ends are none
   nb::exception<attn::CompileError>(module, "CompileError", PyExc_Exception);
   nb::register_exception_translator(&translateRunError);
 

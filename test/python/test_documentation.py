@@ -44,7 +44,7 @@ def test_tutorial(path, tmp_path, monkeypatch):
             commands += 1
         elif block["language"] == "python":
             with contextlib.redirect_stdout(io.StringIO()) as printed:
-                exec(block["text"], names)
+                exec(compile(block["text"], str(path), "exec"), names)
             output = printed.getvalue()
             commands += 1
         elif block["language"] == "text":
