@@ -148,8 +148,10 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
       described.function = function + "_" + variant.name();
       if (const std::optional<SizeLimit> &limit = variant.limit())
         described.limit = {limit->size, limit->atMost};
-      for (const HalideArgument &argument : variant.arguments())
-        described.arguments.push_back(first[argument.kind] + argument.index);
+      for (const HalideArgument &argument : variant.arguments()) {
+        int64_t number = first[argument.kind] + argument.index;
+        described.arguments.push_back(argument.isRepeated ? -1 - number : number);
+      }
     }
   }
   return program;

@@ -7,6 +7,8 @@
 #include "Pairs.h"
 #include "StepLowering.h"
 #include "Transposition.h"
+#include "attn/Analysis/Fusion.h"
+#include "attn/Runtime/Signature.h"
 
 using namespace attn;
 using namespace attn::lowering;
@@ -44,15 +46,40 @@ public:
     }
     for (mlir::Operation &op : llvm::reverse(kernel.getBody().front()))
       for (mlir::OpResult result : llvm::reverse(op.getResults()))
-        if (storage.isNeeded(result))
+        if (storage.isNeeded(result) && !written.contains(result))
           addStore(result);
     return finish();
   }
 
 private:
+  /// The log-sum-exp of the softmax whose weights `tensor` sums, if it is needed and every step that reads it comes
+  /// after this one: then it is stored with the sum, whose state has it. Null otherwise.
+  mlir::Value logSumExpOf(mlir::OpResult tensor) {
+    auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner());
+    if (!sum || plan.gpu || plan.countChunks || !plan.sum(sum).has(PlanKind::Tiles))
+      return {};
+    ReadOp read = proportionalTo(sum.getBody().front().getTerminator()->getOperand(0));
+    auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+    if (!softmax || softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK)
+      return {};
+    // The rows are the sum's, in their order.
+    if (!llvm::equal(read.getSubscripts().drop_back(), sum.getBody().getArguments().drop_back(2)))
+      return {};
+    mlir::Value logSumExp = softmax.getLogsumexp();
+    bool isLater = llvm::all_of(logSumExp.getUsers(), [&](mlir::Operation *user) {
+      while (!mlir::isa<KernelOp>(user->getParentOp()))
+        user = user->getParentOp();
+      return sum->isBeforeInBlock(user);
+    });
+    return isLater && storage.isNeeded(logSumExp) && !written.contains(logSumExp) ? logSumExp : mlir::Value();
+  }
+
   void addStore(mlir::OpResult tensor) {
     std::string name = tensorName(kernel, tensor);
+    mlir::Value logSumExp = logSumExpOf(tensor);
     written[tensor] = steps.size();
+    if (logSumExp)
+      written[logSumExp] = steps.size();
     llvm::SmallVector<mlir::StringAttr> sizes = kernel.getSizeNames();
     for (const PlanVariant &variant : plan.variants(tensor.getOwner())) {
       std::optional<SizeLimit> limit;
@@ -64,7 +91,7 @@ private:
       addVariant(name + (!limit     ? ""
                          : isNarrow ? "_narrow"
                                     : "_few"),
-                 limit, [&](StepLowering &step) { step.store(tensor, variant.kind); });
+                 limit, [&](StepLowering &step) { step.store(tensor, variant.kind, logSumExp); });
     }
     endStep();
   }

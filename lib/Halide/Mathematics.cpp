@@ -99,6 +99,11 @@ Expr log(Expr x) {
   return select(x > 0.0f && x < infinity(type), finite, x == 0.0f, -infinity(type), x > 0.0f, x, notANumber);
 }
 
+Expr logSumExp(Expr maximum, Expr total) {
+  Expr value = maximum * constant(total.type(), 0.693147180559945309417) + lowering::log(total);
+  return Halide::select(total == 0.0f, -infinity(total.type()), value);
+}
+
 Expr erf(Expr x) {
   if (x.type().bits() == 64)
     return Internal::Call::make(x.type(), "erf", {x}, Internal::Call::PureExtern);

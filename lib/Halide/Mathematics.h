@@ -24,6 +24,8 @@ Halide::Expr expOfBounded(Halide::Expr x);
 Halide::Expr tanh(Halide::Expr x);
 /// The natural logarithm, subnormals and special values included.
 Halide::Expr log(Halide::Expr x);
+/// The natural logarithm of 2^maximum · total: −∞ where total is 0.
+Halide::Expr logSumExp(Halide::Expr maximum, Halide::Expr total);
 /// The error function (f32: absolute error 1.5e-7; f64 by libm).
 Halide::Expr erf(Halide::Expr x);
 /// x to the power y, by libm, called lane by lane.

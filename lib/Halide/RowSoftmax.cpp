@@ -38,10 +38,7 @@ Expr RowSoftmax::weight(std::vector<Expr> keys) const {
 }
 
 Expr RowSoftmax::logSumExp() const {
-  Expr total = sum(rows), largest = maximum(rows);
-  Halide::Type type = total.type();
-  Expr value = largest * constant(type, 0.693147180559945309417) + lowering::log(total);
-  return Halide::select(total == 0.0f, -infinity(type), value);
+  return lowering::logSumExp(maximum(rows), sum(rows));
 }
 
 namespace {

@@ -126,18 +126,40 @@ void StepLowering::addOutput(Func func, HalideArgument argument) {
   outputArguments.push_back(argument);
 }
 
-void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind) {
+/// A log-sum-exp by rows.
+void StepLowering::addLogSumExp(mlir::Value logSumExp) {
+  auto softmax = logSumExp.getDefiningOp<SoftmaxOp>();
+  auto score = mlir::cast<DefinitionOpInterface>(softmax.getScore().getDefiningOp());
+  std::vector<std::string> rows;
+  for (mlir::StringAttr index : score.getIndices().getAsRange<mlir::StringAttr>())
+    rows.push_back(index.str());
+  rows.pop_back();
+  Nest nest(*this, tensorName(kernel, logSumExp), rows);
+  nest.defineLogSumExp(softmax);
+  nest.schedule();
+  addOutput(nest.func, storage.place(logSumExp));
+}
+
+void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp) {
   if (kind == PlanKind::Split) {
     Split split(*this, sum);
     split.define();
     split.schedule();
     addOutput(split.func, storage.place(sum.getResult()));
+    if (logSumExp)
+      addLogSumExp(logSumExp);
     return;
   }
-  Tile tile(*this, sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow);
+  Tile tile(*this, sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, static_cast<bool>(logSumExp));
   tile.define();
   tile.schedule();
   addOutput(tile.result(), storage.place(sum.getResult()));
+  if (logSumExp) {
+    HalideArgument place = storage.place(logSumExp);
+    place.isRepeated = true;
+    outputArguments.push_back(place);
+    tile.result().output_buffers()[1].dim(0).set_stride(Expr()); // all elements of a row are one
+  }
   if (!plan.countChunks)
     return;
   std::vector<std::string> counted = plan.countedSums();
@@ -163,13 +185,13 @@ void StepLowering::storeOnGpu(mlir::OpResult tensor, PlanKind kind) {
   addOutput(nest.func, storage.place(tensor));
 }
 
-void StepLowering::store(mlir::OpResult tensor, PlanKind kind) {
+void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSumExp) {
   if (plan.gpu)
     return storeOnGpu(tensor, kind);
   mlir::Operation *op = tensor.getOwner();
   auto sum = mlir::dyn_cast<WeightedSumOp>(op);
   if (sum && kind != PlanKind::Nest)
-    return addFusedSum(sum, kind);
+    return addFusedSum(sum, kind, logSumExp);
   if (kind == PlanKind::Matrix) {
     Matrix matrix(*this, *plan.matrix(op), mlir::cast<DefinitionOpInterface>(op));
     matrix.define();
@@ -177,21 +199,19 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind) {
     return addOutput(matrix.func, storage.place(tensor));
   }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
+  if (softmax && tensor == softmax.getLogsumexp())
+    return addLogSumExp(tensor);
   auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
   std::vector<std::string> indices;
   for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
     indices.push_back(index.str());
-  if (softmax && tensor == softmax.getLogsumexp())
-    indices.pop_back();
   Nest nest(*this, tensorName(kernel, tensor), indices);
   if (sum)
     nest.defineWeightedSum(sum);
-  else if (!softmax)
-    nest.definePointwise(statement);
-  else if (tensor == softmax.getWeight())
+  else if (softmax)
     nest.defineWeight(softmax);
   else
-    nest.defineLogSumExp(softmax);
+    nest.definePointwise(statement);
   nest.schedule();
   addOutput(nest.func, storage.place(tensor));
 }

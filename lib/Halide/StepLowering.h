@@ -17,8 +17,9 @@ class StepLowering {
 public:
   StepLowering(KernelOp kernel, const Plan &plan, Storage &storage);
 
-  /// Builds and schedules the pipeline: one of these, once. `kind` is of one of the statement's variants.
-  void store(mlir::OpResult tensor, PlanKind kind);
+  /// Builds and schedules the pipeline: one of these, once. `kind` is of one of the statement's variants. `logSumExp`, if
+  /// it is not null, is that of the softmax whose weights the statement sums, and is stored, too.
+  void store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSumExp = {});
   void convertOutput(unsigned index);
 
   /// One element of a tensor. Subscripts are in the tensor's order.
@@ -45,7 +46,8 @@ public:
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
-  void addFusedSum(WeightedSumOp sum, PlanKind kind);
+  void addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp);
+  void addLogSumExp(mlir::Value logSumExp);
   void storeOnGpu(mlir::OpResult tensor, PlanKind kind);
   void addOutput(Halide::Func func, HalideArgument argument);
 

@@ -16,8 +16,8 @@ namespace attn::lowering {
 // Variables
 //===----------------------------------------------------------------------===//
 
-Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan)
-    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op),
+Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool hasLogSumExp)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), hasLogSumExp(hasLogSumExp), op(op),
       read(proportionalTo(yielded(op.getBody(), 0))) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
@@ -253,10 +253,19 @@ void Tile::define() {
     result = sumOf(element);
   }
   result = convert(result, kernel.typeInMemory(op.getResult()));
-  if (kernel.plan.countChunks)
+  if (hasLogSumExp) {
+    std::vector<Expr> first = {q, 0, tile};
+    first.insert(first.end(), others.begin(), others.end());
+    logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
+    logSumExp(tileVars({q})) = convert(lowering::logSumExp(state(first)[0], state(first)[1]),
+                                       kernel.typeInMemory(softmax.getLogsumexp()));
+    element.erase(element.begin() + 1);
+    func(vars) = Halide::Tuple(result, logSumExp(element));
+  } else if (kernel.plan.countChunks) {
     func(vars) = Halide::Tuple(result, state(element)[values], state(element)[values + 1]);
-  else
+  } else {
     func(vars) = result;
+  }
 }
 
 Expr Tile::sumOf(const std::vector<Expr> &element) const {

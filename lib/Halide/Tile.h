@@ -30,11 +30,12 @@ namespace attn::lowering {
 
 class Tile {
 public:
-  Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan);
+  /// `hasLogSumExp`: of the softmax, whose rows are those of the sum.
+  Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool hasLogSumExp);
   void define();
   void schedule();
 
-  /// The sum itself.
+  /// The sum itself, and at each element its row's log-sum-exp, if it has that.
   Halide::Func result();
   /// Of a plan that counts: (3) chunks visited, chunks on which the mask was evaluated, and all there are.
   Halide::Func chunkCounts();
@@ -116,6 +117,7 @@ private:
 
   StepLowering &kernel;
   const TilePlan &plan;
+  bool hasLogSumExp;
   WeightedSumOp op;
   SoftmaxOp softmax; ///< Null where the weights have none.
   ReadOp read;       ///< Of the softmax's weight.
@@ -132,6 +134,7 @@ private:
   std::vector<Halide::Func> rangeFuncs;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
   Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output, state;
+  Halide::Func logSumExp; ///< (q, tile, …), if the sum has it.
   Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks, chunks;
   Halide::Func weightPairs, valuePairs; ///< Of neighbouring keys, where the output is made of such pairs.
   Halide::RDom weightPairKeys, valuePairKeys;

@@ -55,6 +55,10 @@ void Tile::schedule() {
     computeInTask(pack);
     pack.vectorize(q, lanes);
   }
+  if (logSumExp.defined()) {
+    computeInTask(logSumExp);
+    logSumExp.vectorize(q, lanes);
+  }
   for (auto &[reduction, row] : rowReductions) {
     computeInTask(row);
     row.vectorize(q, lanes);

@@ -84,10 +84,30 @@ static const attn_variant *choose(const attn_step *step, void *const *size_argum
   return variant;
 }
 
+/* `buffer` with the first dimension of `like` before its own. */
+static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_halide_buffer *like,
+                                 attn_halide_dimension *dimensions) {
+  attn_halide_buffer repeated = *buffer;
+  repeated.dimensions = buffer->dimensions + 1;
+  repeated.dimension = dimensions;
+  dimensions[0] = like->dimension[0];
+  dimensions[0].stride = 0;
+  memcpy(dimensions + 1, buffer->dimension, (size_t)buffer->dimensions * sizeof *dimensions);
+  return repeated;
+}
+
 static int run_step(const attn_signature *signature, const run *call, const attn_step *step) {
   const attn_variant *variant = choose(step, call->arguments + signature->input_count);
-  for (int64_t i = 0; i < variant->argument_count; ++i)
-    call->selected[i] = call->arguments[variant->arguments[i]];
+  attn_halide_buffer repeated;
+  attn_halide_dimension dimensions[ATTN_MAX_REPEATED_RANK];
+  for (int64_t i = 0; i < variant->argument_count; ++i) {
+    int64_t number = variant->arguments[i];
+    call->selected[i] = call->arguments[number < 0 ? -1 - number : number];
+    if (number < 0) {
+      repeated = repeat(call->selected[i], call->selected[i - 1], dimensions);
+      call->selected[i] = &repeated;
+    }
+  }
   attn_clear_error();
   int error = variant->function(call->selected);
   if (!error)

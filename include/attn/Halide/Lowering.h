@@ -31,6 +31,8 @@ enum class HalideStage { Halide, Loops };
 struct HalideArgument {
   enum Kind { Input, Size, Output, Intermediate } kind;
   unsigned index;
+  /// It is given one dimension more, dimension 0 of the argument before it, along which it has the same elements.
+  bool isRepeated = false;
 };
 
 /// The size at this position of `KernelOp::getSizeNames()` is at most `atMost`.

@@ -75,11 +75,16 @@ typedef struct {
   int64_t at_most;
 } attn_limit;
 
+enum { ATTN_MAX_REPEATED_RANK = 16 };
+
 /* One function of a step, for the calls that are within its limit. */
 typedef struct {
   const attn_limit *limit; /* NULL: for every call */
   int64_t argument_count;
-  const int64_t *arguments; /* numbers of what it gets: inputs come first, then sizes, outputs, intermediates */
+  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. -1 - number: with one dimension more,
+   * the first of the argument before it, along which it has the same elements. Such a tensor's rank is below
+   * ATTN_MAX_REPEATED_RANK. */
+  const int64_t *arguments;
   int (*function)(void **); /* Halide's FUNCTION_argv */
 } attn_variant;
 
