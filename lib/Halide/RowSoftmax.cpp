@@ -37,9 +37,7 @@ Expr RowSoftmax::weight(std::vector<Expr> keys) const {
   return Halide::select(masked, constant(value.type(), 0), value / sum(rows));
 }
 
-Expr RowSoftmax::logSumExp() const {
-  return lowering::logSumExp(maximum(rows), sum(rows));
-}
+Expr RowSoftmax::logSumExp() const { return lowering::logSumExp(maximum(rows), sum(rows)); }
 
 namespace {
 /// The keys of a row with lanes along the last index: whole vectors, then one by one what is left.

@@ -17,8 +17,8 @@ class StepLowering {
 public:
   StepLowering(KernelOp kernel, const Plan &plan, Storage &storage);
 
-  /// Builds and schedules the pipeline: one of these, once. `kind` is of one of the statement's variants. `logSumExp`, if
-  /// it is not null, is that of the softmax whose weights the statement sums, and is stored, too.
+  /// Builds and schedules the pipeline: one of these, once. `kind` is of one of the statement's variants. `logSumExp`,
+  /// if it is not null, is that of the softmax whose weights the statement sums, and is stored, too.
   void store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSumExp = {});
   void convertOutput(unsigned index);
 

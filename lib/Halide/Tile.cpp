@@ -257,8 +257,8 @@ void Tile::define() {
     std::vector<Expr> first = {q, 0, tile};
     first.insert(first.end(), others.begin(), others.end());
     logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
-    logSumExp(tileVars({q})) = convert(lowering::logSumExp(state(first)[0], state(first)[1]),
-                                       kernel.typeInMemory(softmax.getLogsumexp()));
+    logSumExp(tileVars({q})) =
+        convert(lowering::logSumExp(state(first)[0], state(first)[1]), kernel.typeInMemory(softmax.getLogsumexp()));
     element.erase(element.begin() + 1);
     func(vars) = Halide::Tuple(result, logSumExp(element));
   } else if (kernel.plan.countChunks) {

@@ -79,9 +79,7 @@ Value Terms::condition(const GradientFacts &facts, OpBuilder &builder, IRMapping
 
 static Axis axisOf(BlockArgument index) { return {indexName(index).str(), indexSize(index)}; }
 
-static SmallVector<Axis> axesOf(ArrayRef<BlockArgument> indices) {
-  return llvm::map_to_vector(indices, axisOf);
-}
+static SmallVector<Axis> axesOf(ArrayRef<BlockArgument> indices) { return llvm::map_to_vector(indices, axisOf); }
 
 /// A mapping from variables to what an element's and a term's indices are.
 static IRMapping mapped(ArrayRef<BlockArgument> variables, Indices indices) {
@@ -179,8 +177,7 @@ static TensorOp sumTerms(KernelOp kernel, StringRef name, Terms &terms, ArrayRef
   return sum(kernel, name, overKeys.getResult(), rows, outer, rest, builder);
 }
 
-Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, GradientFacts &facts,
-                         OpBuilder &builder) {
+Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, GradientFacts &facts, OpBuilder &builder) {
   Terms terms(read, facts);
   auto type = read.read.getTensor().getType();
   SmallVector<BlockArgument> used;

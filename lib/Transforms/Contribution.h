@@ -29,8 +29,9 @@ struct GradientFacts {
   llvm::DenseSet<mlir::Value> pairs;
 };
 
-/// Adds at the builder's place what computes the contribution of `read`, which is in a statement, to the gradient of the
-/// tensor it reads, and what is known of that. The result has that tensor's shape, elements of its compute type, and a name made from `name`.
+/// Adds at the builder's place what computes the contribution of `read`, which is in a statement, to the gradient of
+/// the tensor it reads, and what is known of that. The result has that tensor's shape, elements of its compute type,
+/// and a name made from `name`.
 mlir::Value contribution(KernelOp kernel, ReadGradient read, llvm::StringRef name, GradientFacts &facts,
                          mlir::OpBuilder &builder);
 

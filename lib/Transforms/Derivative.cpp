@@ -115,8 +115,8 @@ Value Formula::sumOver(ReduceOp reduce, Value term) {
   return sum.getResult();
 }
 
-/// Adds to the gradient of `value` what an operation of `block` has for it. The value may belong to a block further out:
-/// then every element of the reductions in between adds to it.
+/// Adds to the gradient of `value` what an operation of `block` has for it. The value may belong to a block further
+/// out: then every element of the reductions in between adds to it.
 void Derivative::accumulate(Value value, Value gradient, Block *block) {
   if (!leadsToActive(value))
     return;
@@ -230,34 +230,31 @@ bool Derivative::propagateFunction(Operation *op, Value gradient) {
     return false;
   Value x = op->getOperand(0), y = op->getResult(0);
   auto one = [&] { return formula.constant(1, y.getType()); };
-  Value part = llvm::TypeSwitch<Operation *, Value>(op)
-                   .Case([&](math::ExpOp) { return formula.multiply(gradient, y); })
-                   .Case([&](math::Exp2Op) { return formula.multiply(formula.multiply(gradient, y), std::numbers::ln2); })
-                   .Case([&](math::LogOp) { return formula.divide(gradient, x); })
-                   .Case([&](math::Log2Op) { return formula.divide(formula.multiply(gradient, std::numbers::log2e), x); })
-                   .Case([&](math::SqrtOp) { return formula.divide(formula.multiply(gradient, 0.5), y); })
-                   .Case([&](math::RsqrtOp) {
-                     return formula.multiply(formula.multiply(gradient, -0.5), formula.divide(y, x));
-                   })
-                   .Case([&](math::SinOp) { return formula.multiply(gradient, formula.function<math::CosOp>(x)); })
-                   .Case([&](math::CosOp) {
-                     return formula.negate(formula.multiply(gradient, formula.function<math::SinOp>(x)));
-                   })
-                   .Case([&](math::TanhOp) {
-                     return formula.multiply(gradient, formula.subtract(one(), formula.multiply(y, y)));
-                   })
-                   .Case([&](math::ErfOp) { // 2 / √π · exp(−x²)
-                     Value bell = formula.function<math::ExpOp>(formula.negate(formula.multiply(x, x)));
-                     return formula.multiply(gradient, formula.multiply(bell, 2 * std::numbers::inv_sqrtpi));
-                   })
-                   .Case([&](math::AbsFOp) {
-                     Value zero = formula.zero(x);
-                     Value negative = formula.compare(arith::CmpFPredicate::OLT, x, zero);
-                     Value positive = formula.compare(arith::CmpFPredicate::OGT, x, zero);
-                     Value below = formula.select(negative, formula.negate(gradient), zero);
-                     return formula.select(positive, gradient, below);
-                   })
-                   .Default([](Operation *) { return Value(); });
+  Value part =
+      llvm::TypeSwitch<Operation *, Value>(op)
+          .Case([&](math::ExpOp) { return formula.multiply(gradient, y); })
+          .Case([&](math::Exp2Op) { return formula.multiply(formula.multiply(gradient, y), std::numbers::ln2); })
+          .Case([&](math::LogOp) { return formula.divide(gradient, x); })
+          .Case([&](math::Log2Op) { return formula.divide(formula.multiply(gradient, std::numbers::log2e), x); })
+          .Case([&](math::SqrtOp) { return formula.divide(formula.multiply(gradient, 0.5), y); })
+          .Case([&](math::RsqrtOp) { return formula.multiply(formula.multiply(gradient, -0.5), formula.divide(y, x)); })
+          .Case([&](math::SinOp) { return formula.multiply(gradient, formula.function<math::CosOp>(x)); })
+          .Case(
+              [&](math::CosOp) { return formula.negate(formula.multiply(gradient, formula.function<math::SinOp>(x))); })
+          .Case(
+              [&](math::TanhOp) { return formula.multiply(gradient, formula.subtract(one(), formula.multiply(y, y))); })
+          .Case([&](math::ErfOp) { // 2 / √π · exp(−x²)
+            Value bell = formula.function<math::ExpOp>(formula.negate(formula.multiply(x, x)));
+            return formula.multiply(gradient, formula.multiply(bell, 2 * std::numbers::inv_sqrtpi));
+          })
+          .Case([&](math::AbsFOp) {
+            Value zero = formula.zero(x);
+            Value negative = formula.compare(arith::CmpFPredicate::OLT, x, zero);
+            Value positive = formula.compare(arith::CmpFPredicate::OGT, x, zero);
+            Value below = formula.select(negative, formula.negate(gradient), zero);
+            return formula.select(positive, gradient, below);
+          })
+          .Default([](Operation *) { return Value(); });
   if (part)
     accumulate(x, part, op->getBlock());
   return static_cast<bool>(part);

@@ -38,9 +38,7 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-static bool isFloat(Value tensor) {
-  return isa<FloatType>(cast<AttnTensorType>(tensor.getType()).getElementType());
-}
+static bool isFloat(Value tensor) { return isa<FloatType>(cast<AttnTensorType>(tensor.getType()).getElementType()); }
 
 static Axis axisOf(BlockArgument index) { return {indexName(index).str(), indexSize(index)}; }
 
@@ -58,7 +56,7 @@ public:
 
   LogicalResult run();
 
-  SmallVector<SoftmaxGroup> groups;  ///< Whose log-sum-exp the forward kernel has to save.
+  SmallVector<SoftmaxGroup> groups;   ///< Whose log-sum-exp the forward kernel has to save.
   SmallVector<std::string> savedSums; ///< Statements that it has to return.
 
 private:
@@ -79,12 +77,12 @@ private:
   SmallVector<StringRef> inputs;
   FloatType computeType;
   GradientFacts facts;
-  llvm::DenseSet<Value> active;                  ///< What depends on an input.
+  llvm::DenseSet<Value> active;                   ///< What depends on an input.
   llvm::DenseMap<Value, SmallVector<Part>> parts; ///< Of the gradient of a tensor.
-  llvm::DenseMap<Value, Value> gradients;        ///< Their sums.
-  SmallVector<std::string> outputNames;          ///< Of the kernel that is differentiated.
-  SmallVector<std::string> names;                ///< Of the parameters.
-  unsigned firstGradient = 0;                    ///< The position of the first output's gradient among them.
+  llvm::DenseMap<Value, Value> gradients;         ///< Their sums.
+  SmallVector<std::string> outputNames;           ///< Of the kernel that is differentiated.
+  SmallVector<std::string> names;                 ///< Of the parameters.
+  unsigned firstGradient = 0;                     ///< The position of the first output's gradient among them.
 };
 } // namespace
 
@@ -203,8 +201,7 @@ Value Backward::saved(TensorOp tensor) {
   auto outputs = returned.getOutputs();
   auto output = llvm::find(outputs, Value(tensor.getResult()));
   bool isReturned = output != outputs.end();
-  AttnTensorType type =
-      isReturned ? returned.getOutputType(output - outputs.begin()) : tensor.getResult().getType();
+  AttnTensorType type = isReturned ? returned.getOutputType(output - outputs.begin()) : tensor.getResult().getType();
   Value parameter = block.insertArgument(firstGradient, type, tensor.getLoc());
   names.insert(names.begin() + firstGradient++, name);
   if (!isReturned)
@@ -431,7 +428,8 @@ static FailureOr<SmallVector<StringRef>> differentiableInputs(KernelOp kernel, A
     return LogicalResult(kernel.emitError() << message);
   };
   if (floats.empty())
-    return fail("kernel `" + kernel.getSymName() + "` has no floating-point input: there is nothing to differentiate by");
+    return fail("kernel `" + kernel.getSymName() +
+                "` has no floating-point input: there is nothing to differentiate by");
   for (StringRef name : requested) {
     if (!llvm::is_contained(all, name))
       return fail("kernel `" + kernel.getSymName() + "` has no input `" + name + "`: its floating-point inputs are " +

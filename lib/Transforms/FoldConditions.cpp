@@ -32,9 +32,8 @@ static bool isSame(Value inBody, Value inCondition, ReduceOp reduce) {
   Operation *a = inBody.getDefiningOp(), *b = inCondition.getDefiningOp();
   return a->getName() == b->getName() && a->getNumRegions() == 0 && a->getAttrDictionary() == b->getAttrDictionary() &&
          a->getPropertiesAsAttribute() == b->getPropertiesAsAttribute() && a->getNumOperands() == b->getNumOperands() &&
-         llvm::all_of(llvm::zip_equal(a->getOperands(), b->getOperands()), [&](auto pair) {
-           return isSame(std::get<0>(pair), std::get<1>(pair), reduce);
-         });
+         llvm::all_of(llvm::zip_equal(a->getOperands(), b->getOperands()),
+                      [&](auto pair) { return isSame(std::get<0>(pair), std::get<1>(pair), reduce); });
 }
 
 /// Whether `condition` holds for every term of `reduce`, because `where` is it, or it and something else.

@@ -72,8 +72,9 @@ static SmallVector<BlockArgument> keysOf(ReduceOp softmax, TensorOp tensor) {
 /// Score, mask and sink of a softmax or log-sum-exp for each of `rows`, before `tensor`.
 static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument> rows) {
   SmallVector<Axis> rowAxes = llvm::map_to_vector(rows, axisOf), axes(rowAxes);
+  bool isSoftmax = reduce.getKind() == ReduceKind::Softmax;
   for (BlockArgument key : reduce.getBody().getArguments())
-    axes.push_back(axisOf(key));
+    axes.push_back(axisOf(isSoftmax ? cast<BlockArgument>(reduce.getAt()[key.getArgNumber()]) : key));
   StringRef name = tensor.getName();
   auto inside = [&](Region &region, StringRef suffix) {
     SmallVector<BlockArgument> indices(rows);
@@ -98,7 +99,8 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
   AttnTensorType type = group.score.getResult().getType();
   auto kernel = tensor->getParentOfType<KernelOp>();
   group.saved = freshName(kernel, (tensor.getName() + "_logsumexp").str());
-  auto rowType = AttnTensorType::get(builder.getContext(), type.getShape().take_front(group.rows), type.getElementType());
+  auto rowType =
+      AttnTensorType::get(builder.getContext(), type.getShape().take_front(group.rows), type.getElementType());
   group.logSumExp = kernel.getBody().front().addArgument(rowType, location);
   SmallVector<Axis> axes = llvm::map_to_vector(group.score.getBody().getArguments(), axisOf);
   Statement statement{(tensor.getName() + "_again").str(), axes, {}, type.getElementType(), nullptr};
@@ -175,8 +177,8 @@ SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts 
   return groups;
 }
 
-SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logSumExp, Value dot,
-                                   GradientFacts &facts, OpBuilder &builder) {
+SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logSumExp, Value dot, GradientFacts &facts,
+                                   OpBuilder &builder) {
   Location location = group.weight->getLoc();
   auto kernel = group.weight->getParentOfType<KernelOp>();
   TensorOp weightTensor = group.weight;

@@ -38,8 +38,8 @@ struct SoftmaxGroup {
   bool hasPairs() { return score.getResult().getType().getRank() == rows + 1; }
 };
 
-/// Rewrites the softmaxes and log-sum-exps of `kernel` that are tensors of their own. Adds a parameter for each log-sum-exp
-/// that they need; `facts` learns of masks and pairs.
+/// Rewrites the softmaxes and log-sum-exps of `kernel` that are tensors of their own. Adds a parameter for each
+/// log-sum-exp that they need; `facts` learns of masks and pairs.
 llvm::SmallVector<SoftmaxGroup> rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts);
 
 /// The gradients of a group's scores and sink; the latter null where there is no sink.

@@ -22,7 +22,9 @@ TensorOp Statement::write(KernelOp kernel, OpBuilder &builder, Location location
     }
     return ArrayAttr::get(context, result);
   };
-  auto sizes = [](ArrayRef<Axis> axes) { return llvm::map_to_vector(axes, [](const Axis &axis) { return axis.size; }); };
+  auto sizes = [](ArrayRef<Axis> axes) {
+    return llvm::map_to_vector(axes, [](const Axis &axis) { return axis.size; });
+  };
 
   OpBuilder::InsertionGuard guard(builder);
   auto tensor = TensorOp::create(builder, location, freshName(kernel, name), names(axes),

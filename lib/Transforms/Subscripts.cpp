@@ -88,8 +88,8 @@ bool Scatter::solveQuotient(Value subscript, unsigned dimension) {
   summed.push_back({indexName(index).str(), SizeAttr::binary(SizeKind::Sub, indexSize(index), before)});
   Location location = read.getLoc();
   known[index] = [=, divisor = *divisor](OpBuilder &builder, Indices indices) -> Value {
-    Value first = arith::MulIOp::create(builder, location, indices[dimension],
-                                        SizeOp::create(builder, location, divisor));
+    Value first =
+        arith::MulIOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, divisor));
     return arith::AddIOp::create(builder, location, first, indices[position]);
   };
   bounded.push_back(index);

@@ -45,8 +45,9 @@ static cl::opt<bool> explain("explain", cl::desc("Say what was rewritten and why
                              cl::cat(category));
 static cl::opt<bool> printMachine("print-machine", cl::desc("Print what is known of the target's processor"),
                                   cl::cat(category));
-static cl::opt<std::string> gradient("grad", cl::desc("Also compile the backward kernel"), cl::ValueOptional,
-                                     cl::value_desc("q,k,v"), cl::cat(category));
+static cl::opt<std::string> gradient("grad",
+                                     cl::desc("Compile the forward and the backward kernel, for these inputs or all"),
+                                     cl::ValueOptional, cl::value_desc("q,k,v"), cl::cat(category));
 static cl::opt<bool> noRuntime("no-runtime", cl::desc("Leave the runtime out: another object of the program has it"),
                                cl::cat(category));
 static cl::opt<bool> checkBounds("check-bounds",

@@ -81,8 +81,8 @@ enum { ATTN_MAX_REPEATED_RANK = 16 };
 typedef struct {
   const attn_limit *limit; /* NULL: for every call */
   int64_t argument_count;
-  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. -1 - number: with one dimension more,
-   * the first of the argument before it, along which it has the same elements. Such a tensor's rank is below
+  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. -1 - number: with one dimension
+   * more, the first of the argument before it, along which it has the same elements. Such a tensor's rank is below
    * ATTN_MAX_REPEATED_RANK. */
   const int64_t *arguments;
   int (*function)(void **); /* Halide's FUNCTION_argv */
