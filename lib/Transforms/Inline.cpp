@@ -20,6 +20,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
 
@@ -238,7 +239,7 @@ void Inline::runOnOperation() {
   };
   for (TensorOp tensor : tensors) {
     ReduceOp sum = soleReduction(tensor);
-    bool summed = sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum);
+    bool summed = sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum) && !valuesDependOnQueries(tensor, weights);
     if (isSoftmax(tensor) || isLogSumExp(tensor) || summed)
       roots.insert(tensor.getResult());
   }
@@ -255,7 +256,8 @@ void Inline::runOnOperation() {
   // Rule 2. A sum is treated as one over keys when something in it belongs inside; then it is a root from there on.
   for (TensorOp tensor : tensors) {
     ReduceOp reduce = soleReduction(tensor);
-    if (roots.contains(tensor.getResult()) || (reduce && reduce.getKind() == ReduceKind::Sum))
+    bool sums = reduce && reduce.getKind() == ReduceKind::Sum && !valuesDependOnQueries(tensor, weights);
+    if (roots.contains(tensor.getResult()) || sums)
       inlineInto(describe(tensor));
   }
 

@@ -155,16 +155,40 @@ static std::optional<Split> split(const Product &product, Block::BlockArgListTyp
   return result;
 }
 
-void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
+/// The terms of a tensor that is a sum over one index as a whole; nothing where it is none.
+static std::optional<Product> termsOf(TensorOp tensor) {
   ReduceOp reduce = soleReduction(tensor);
   if (!reduce || reduce.getKind() != ReduceKind::Sum || !isa<FloatType>(reduce.getType()) ||
       tensor.getResult().getType().getRank() == 0)
+    return std::nullopt;
+  Product product;
+  collectFactors(cast<YieldOp>(reduce.getBody().front().getTerminator()).getValues().front(), false, product);
+  return product;
+}
+
+bool attn::valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
+  bool hasRecomputed = llvm::any_of(tensor->getBlock()->getOps<TensorOp>(),
+                                    [](TensorOp other) { return other->hasAttr(TensorOp::weightsName); });
+  std::optional<Product> product = hasRecomputed ? termsOf(tensor) : std::nullopt;
+  if (!product)
+    return false;
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  BlockArgument key = soleReduction(tensor).getBody().getArgument(0);
+  std::optional<Split> factors = split(*product, indices, key, indices.back(), weights);
+  bool isComputed = factors && llvm::any_of(factors->value, [&](const Factor &factor) {
+                      return factor.indices.contains(key) && !factor.value.getDefiningOp<ReadOp>();
+                    });
+  return isComputed && !factors->query;
+}
+
+void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
+  std::optional<Product> terms = termsOf(tensor);
+  if (!terms || valuesDependOnQueries(tensor, weights))
     return;
+  ReduceOp reduce = soleReduction(tensor);
   Block::BlockArgListType indices = tensor.getBody().getArguments();
   BlockArgument valueIndex = indices.back(), key = reduce.getBody().getArgument(0);
-  Block &terms = reduce.getBody().front();
-  Product product;
-  collectFactors(cast<YieldOp>(terms.getTerminator()).getValues().front(), false, product);
+  const Product &product = *terms;
   std::optional<Split> factors = split(product, indices, key, valueIndex, weights);
   bool addsIndex = !factors && sumsWeights(reduce, weights);
   if (addsIndex)
@@ -203,7 +227,7 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
     builder.setInsertionPointToEnd(&block);
   };
   IRMapping mapping;
-  enter(sum.getBody(), terms, mapping);
+  enter(sum.getBody(), reduce.getBody().front(), mapping);
   Type scalar = reduce.getType();
   Value weight = multiply(factors->weight, product.negative, scalar, mapping, builder, reduce.getLoc());
   Value value = multiply(factors->value, false, scalar, mapping, builder, reduce.getLoc());
