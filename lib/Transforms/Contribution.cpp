@@ -77,8 +77,6 @@ Value Terms::condition(const GradientFacts &facts, OpBuilder &builder, IRMapping
   return all;
 }
 
-static Axis axisOf(BlockArgument index) { return {indexName(index).str(), indexSize(index)}; }
-
 static SmallVector<Axis> axesOf(ArrayRef<BlockArgument> indices) { return llvm::map_to_vector(indices, axisOf); }
 
 /// A mapping from variables to what an element's and a term's indices are.

@@ -239,7 +239,8 @@ void Inline::runOnOperation() {
   };
   for (TensorOp tensor : tensors) {
     ReduceOp sum = soleReduction(tensor);
-    bool summed = sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum) && !valuesDependOnQueries(tensor, weights);
+    bool summed =
+        sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum) && !valuesDependOnQueries(tensor, weights);
     if (isSoftmax(tensor) || isLogSumExp(tensor) || summed)
       roots.insert(tensor.getResult());
   }

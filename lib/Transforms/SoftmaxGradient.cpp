@@ -13,8 +13,6 @@
 using namespace mlir;
 using namespace attn;
 
-static Axis axisOf(BlockArgument index) { return {indexName(index).str(), indexSize(index)}; }
-
 /// `name[indices] = value`, before `tensor`, whose formula has `value`.
 static TensorOp define(StringRef name, Value value, ArrayRef<BlockArgument> indices, ArrayRef<Axis> axes,
                        TensorOp tensor) {

@@ -2,12 +2,15 @@
 
 #include "Statement.h"
 #include "Form.h"
+#include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace attn;
+
+Axis attn::axisOf(BlockArgument index) { return {indexName(index).str(), indexSize(index)}; }
 
 TensorOp Statement::write(KernelOp kernel, OpBuilder &builder, Location location) const {
   MLIRContext *context = builder.getContext();

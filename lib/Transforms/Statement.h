@@ -16,6 +16,9 @@ struct Axis {
   SizeAttr size;
 };
 
+/// One like `index`.
+Axis axisOf(mlir::BlockArgument index);
+
 /// The index variables of an element and, after them, of a term.
 using Indices = llvm::ArrayRef<mlir::Value>;
 

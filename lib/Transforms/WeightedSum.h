@@ -12,9 +12,10 @@ namespace attn {
 /// `weights` are the tensors that hold weights. Other tensors stay as they are.
 void raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<mlir::Value> &weights);
 
-/// Whether `tensor` is a sum of weights times values that are computed for each row, key and column, so that there is no
-/// query which they do not depend on: Σ_n weight[m, n] · (1 − tanh²(x[m, u] + y[n, u])). Weights that no softmax of the
-/// kernel makes (`attn.weights`) are then stored, for they would be computed once a column; others are computed by rows.
+/// Whether `tensor` is a sum of weights times values that are computed for each row, key and column, so that there is
+/// no query which they do not depend on: Σ_n weight[m, n] · (1 − tanh²(x[m, u] + y[n, u])). Weights that no softmax of
+/// the kernel makes (`attn.weights`) are then stored, for they would be computed once a column; others are computed by
+/// rows.
 bool valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<mlir::Value> &weights);
 
 } // namespace attn

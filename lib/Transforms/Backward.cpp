@@ -1,0 +1,214 @@
+//===- Backward.cpp - From a kernel to its gradients ----------------------===//
+
+#include "Backward.h"
+#include "Form.h"
+#include "Statement.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace attn;
+
+bool attn::hasGradient(Value tensor) { return isa<FloatType>(cast<AttnTensorType>(tensor.getType()).getElementType()); }
+
+Backward::Backward(KernelOp kernel, ArrayRef<StringRef> inputs)
+    : kernel(kernel), builder(kernel.getReturn()), inputs(inputs), computeType(builder.getF32Type()) {
+  for (BlockArgument parameter : kernel.getParameters()) {
+    names.push_back(kernel.getParameterName(parameter.getArgNumber()).str());
+    if (cast<AttnTensorType>(parameter.getType()).getElementType().isF64())
+      computeType = builder.getF64Type();
+  }
+  for (unsigned index = 0; index < kernel.getReturn().getNumOperands(); ++index)
+    outputNames.push_back(kernel.getReturn().getOutputName(index).str());
+}
+
+std::string Backward::nameOf(Value tensor) {
+  if (auto parameter = dyn_cast<BlockArgument>(tensor))
+    return names[parameter.getArgNumber()];
+  return cast<TensorOp>(tensor.getDefiningOp()).getName().str();
+}
+
+void Backward::findActive() {
+  for (BlockArgument parameter : kernel.getParameters())
+    if (llvm::is_contained(inputs, names[parameter.getArgNumber()]))
+      active.insert(parameter);
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
+    for (SoftmaxGroup &group : groups)
+      if (group.weight == tensor && active.contains(group.score.getResult()))
+        active.insert(group.logSumExp);
+    bool reads = false;
+    tensor.getBody().walk([&](ReadOp read) { reads |= active.contains(read.getTensor()); });
+    if (reads && hasGradient(tensor.getResult()))
+      active.insert(tensor.getResult());
+    markPairs(tensor);
+  }
+}
+
+/// What is computed from a pair of query and key alone is one too, and has its mask where it is a multiple.
+void Backward::markPairs(TensorOp tensor) {
+  Block &body = tensor.getBody().front();
+  for (ReadOp read : body.getOps<ReadOp>()) {
+    if (!facts.pairs.contains(read.getTensor()) || body.getNumArguments() == 0 ||
+        read.getSubscripts().back() != body.getArguments().back())
+      continue;
+    facts.pairs.insert(tensor.getResult());
+    Value mask = facts.masks.lookup(read.getTensor());
+    bool same = llvm::equal(read.getSubscripts(), body.getArguments());
+    if (mask && same && isMultipleOf(body.getTerminator()->getOperand(0), read))
+      facts.masks[tensor.getResult()] = mask;
+  }
+}
+
+void Backward::addOutputGradients() {
+  firstGradient = names.size();
+  ReturnOp returned = kernel.getReturn();
+  for (auto [index, output] : llvm::enumerate(returned.getOutputs())) {
+    if (!hasGradient(output))
+      continue;
+    std::string name = freshName(kernel, "grad_" + outputNames[index]);
+    Value gradient = kernel.getBody().front().addArgument(returned.getOutputType(index), returned.getLoc());
+    names.push_back(name);
+    if (active.contains(output))
+      parts[output].push_back({gradient, {}});
+  }
+}
+
+/// An element in the type that gradients are computed in.
+Value Backward::readWide(OpBuilder &builder, Value tensor, ValueRange subscripts) {
+  Value element = ReadOp::create(builder, tensor.getLoc(), tensor, subscripts);
+  if (element.getType() == computeType)
+    return element;
+  return arith::ExtFOp::create(builder, tensor.getLoc(), computeType, element);
+}
+
+/// The gradient of a tensor, all of whose readers have been differentiated; null where nothing returned depends on it.
+Value Backward::gradientOf(Value tensor) {
+  if (Value known = gradients.lookup(tensor))
+    return known;
+  SmallVector<Part> added = parts.lookup(tensor);
+  if (added.empty())
+    return {};
+  std::string name = freshName(kernel, "grad_" + nameOf(tensor));
+  auto only = added.size() == 1 ? added.front().tensor.getDefiningOp<TensorOp>() : TensorOp();
+  if (only || added.size() == 1) {
+    if (only)
+      only.setName(name);
+    return gradients[tensor] = added.front().tensor;
+  }
+  Statement sum{name, {}, {}, computeType, nullptr};
+  auto type = cast<AttnTensorType>(tensor.getType());
+  TensorOp like = tensor.getDefiningOp<TensorOp>();
+  for (unsigned dimension = 0; dimension < type.getRank(); ++dimension)
+    sum.axes.push_back({like ? indexName(like.getBody().getArgument(dimension)).str() : "i" + std::to_string(dimension),
+                        type.getShape()[dimension]});
+  sum.term = [&](OpBuilder &builder, Indices indices) {
+    Value total;
+    for (const Part &part : added) {
+      Value element = readWide(builder, part.tensor, indices);
+      total = total ? arith::AddFOp::create(builder, tensor.getLoc(), total, element).getResult() : element;
+    }
+    return total;
+  };
+  Value gradient = gradients[tensor] = sum.write(kernel, builder, tensor.getLoc()).getResult();
+  if (facts.pairs.contains(tensor))
+    facts.pairs.insert(gradient);
+  Value mask = facts.masks.lookup(added.front().tensor);
+  if (mask && llvm::all_of(added, [&](const Part &part) { return facts.masks.lookup(part.tensor) == mask; }))
+    facts.masks[gradient] = mask;
+  return gradient;
+}
+
+/// The gradients of a group's score and sink.
+void Backward::differentiate(SoftmaxGroup &group) {
+  Value weights = group.weight.getResult(), dot;
+  if (!parts.lookup(weights).empty() && group.hasPairs())
+    dot = dotWithGradient(group.weight, llvm::to_vector(llvm::seq(group.rows)));
+  Value weight = gradientOf(weights), logSumExp = gradientOf(group.logSumExp);
+  if (!weight && !logSumExp)
+    return;
+  SoftmaxGradients found = gradientsOf(group, weight, logSumExp, dot, facts, builder);
+  gradients[group.score.getResult()] = found.score;
+  if (found.sink)
+    gradients[group.sink.getResult()] = found.sink;
+}
+
+/// Adds what `tensor` contributes to the gradients of what it reads.
+LogicalResult Backward::differentiate(TensorOp tensor) {
+  Value gradient = gradientOf(tensor.getResult());
+  if (!gradient)
+    return success();
+  auto scratch = TensorOp::create(builder, tensor.getLoc(), "", builder.getArrayAttr({}),
+                                  AttnTensorType::get(builder.getContext(), {}, computeType));
+  Block &block = scratch.getBody().front();
+  OpBuilder inside = OpBuilder::atBlockEnd(&block);
+  Value seed = readWide(inside, gradient, tensor.getBody().getArguments());
+  FailureOr<SmallVector<ReadGradient>> reads =
+      attn::differentiate(tensor, seed, block, [&](Value read) { return active.contains(read); });
+  if (succeeded(reads))
+    for (ReadGradient &read : *reads) {
+      Value target = read.read.getTensor();
+      std::string name = "grad_" + nameOf(target) + "_by_" + tensor.getName().str();
+      parts[target].push_back({contribution(kernel, read, name, facts, builder), tensor});
+    }
+  scratch.erase();
+  return success(succeeded(reads));
+}
+
+void Backward::returnGradients() {
+  SmallVector<Value> outputs;
+  SmallVector<Attribute> types;
+  for (StringRef input : inputs) {
+    BlockArgument parameter = kernel.getBody().getArgument(llvm::find(names, input) - names.begin());
+    auto type = cast<AttnTensorType>(parameter.getType());
+    Value gradient = gradientOf(parameter);
+    if (!gradient) {
+      Statement zero{("grad_" + input).str(), {}, {}, computeType, nullptr};
+      for (auto [dimension, size] : llvm::enumerate(type.getShape()))
+        zero.axes.push_back({"i" + std::to_string(dimension), size});
+      zero.term = [&](OpBuilder &builder, Indices) -> Value {
+        return arith::ConstantOp::create(builder, kernel.getLoc(), builder.getFloatAttr(computeType, 0));
+      };
+      gradient = zero.write(kernel, builder, kernel.getLoc()).getResult();
+    }
+    outputs.push_back(gradient);
+    types.push_back(TypeAttr::get(type.getElementType()));
+  }
+  ReturnOp old = kernel.getReturn();
+  ReturnOp::create(builder, old.getLoc(), outputs, builder.getArrayAttr(types));
+  old.erase();
+  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
+  for (TensorOp tensor : llvm::reverse(tensors))
+    if (tensor.getResult().use_empty())
+      tensor.erase();
+  SmallVector<StringRef> all(names.begin(), names.end());
+  SmallVector<Attribute> defaults(kernel.getDefaults().begin(), kernel.getDefaults().end());
+  defaults.resize(names.size(), builder.getUnitAttr());
+  kernel.setParameterNamesAttr(builder.getStrArrayAttr(all));
+  kernel.setDefaultsAttr(builder.getArrayAttr(defaults));
+}
+
+LogicalResult Backward::run() {
+  groups = rewriteSoftmaxes(kernel, facts);
+  for (const SoftmaxGroup &group : groups)
+    names.push_back(group.saved);
+  findActive();
+  addOutputGradients();
+  llvm::DenseMap<Operation *, SoftmaxGroup *> scores;
+  llvm::DenseSet<Operation *> weights;
+  for (SoftmaxGroup &group : groups) {
+    scores[group.score] = &group;
+    weights.insert(group.weight);
+  }
+  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
+  for (TensorOp tensor : llvm::reverse(tensors)) {
+    if (!active.contains(tensor.getResult()) || weights.contains(tensor))
+      continue;
+    if (SoftmaxGroup *group = scores.lookup(tensor))
+      differentiate(*group);
+    if (failed(differentiate(tensor)))
+      return failure();
+  }
+  returnGradients();
+  return success();
+}
