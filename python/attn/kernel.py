@@ -50,11 +50,14 @@ class Kernel:
 
         Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
         them, is written to instead and returned; it must not share memory with an input. Where a PyTorch tensor requires grad,
-        so do the outputs, as those of `attn.torch_operator`; then `out` is not possible.
+        so do the outputs, as those of `attn.torch_operator`; then `out` is not possible. Where an input is called `out`, as that of a
+        backward kernel may be, `out` is this input.
 
         Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
         fit; with `check_bounds`, IndexError for a subscript that depends on data and is outside its tensor. Nothing is written then.
         """
+        if out is not None and "out" in self._positions:
+            kwargs["out"], out = out, None
         if out is None and not kwargs:
             results = self._kernel.run_exchanged(args)  # None where the arguments need more care
             if results is not None:

@@ -106,7 +106,7 @@ class _Gradient:
         kernel = operator.kernel
         self.inputs = [info.name for info in kernel.inputs]
         names = [name for name, wanted in zip(self.inputs, needed) if wanted]
-        forward, backward = kernel.grad(names)
+        forward, backward = kernel.grad(None if needed == operator._differentiable else names)
         wanted = "".join("01"[wanted] for wanted in needed)
         self.forward = _Registered(f"{operator.name}_forward_{wanted}", forward, None)
         self.backward = _Registered(f"{operator.name}_backward_{wanted}", backward, None)

@@ -245,7 +245,7 @@ def test_gradients_come_from_the_backward_kernel(differentiated):
     operator, asked = differentiated
     x, s, t = scaled_inputs()
     y, u = operator(x, s, t)
-    assert asked == [["x", "s"]] and y.requires_grad and not u.requires_grad and torch.equal(u, t + 1)
+    assert asked == [None] and y.requires_grad and not u.requires_grad and torch.equal(u, t + 1)
     gradient = torch.randn(3, 4)
     found = torch.autograd.grad(y, (x, s), gradient)
     torch.testing.assert_close(found, torch.autograd.grad(x * s, (x, s), gradient))

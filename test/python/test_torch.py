@@ -92,6 +92,21 @@ def test_gradients_are_not_recorded_where_an_output_is_given_or_by_the_interpret
         assert kernel(q, k, v, valid, out=out).out is out[0]
 
 
+def test_the_kernels_of_a_gradient():
+    """An input called `out` may be given by name; and a gradient has no gradient."""
+    forward, backward = attn.compile(
+        "attention f(x: f32[M, N], v: f32[N]) {\n  out[m] = sum[n](softmax[n](x[m, n]) * v[n])\n  return out\n}\n"
+    ).grad(["x"])
+    assert "out" in [info.name for info in backward.inputs]
+    x, v = torch.randn(3, 5, requires_grad=True), torch.randn(5)
+    with torch.no_grad():
+        saved = forward(x, v)._asdict()
+        gradient = backward(x, v, **saved, grad_out=torch.ones(3))
+    close(gradient, torch.autograd.grad((torch.softmax(x, -1) @ v).sum(), x)[0])
+    with pytest.raises(ValueError, match="^f_backward: is a kernel of a gradient already; gradients of gradients are not"):
+        backward(x, v, **saved, grad_out=torch.ones(3))
+
+
 def test_expanded_and_transposed_tensors(kernel):
     q, k, v = torch.randn(3, 2, 4).transpose(0, 1), torch.randn(1, 5, 4).expand(2, 5, 4), torch.randn(2, 6, 5).mT
     close(kernel(q, k, v, torch.full((2,), 5, dtype=torch.int32)).out, sdpa(q, k, v))
