@@ -27,7 +27,6 @@ torch = pytest.importorskip("torch")
 from torch.nn.attention import flex_attention as pytorch  # noqa: E402
 
 
-
 @pytest.mark.parametrize("length", [1, 7, 63, 65])
 @pytest.mark.parametrize(
     "mask_mod",

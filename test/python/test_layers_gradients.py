@@ -162,3 +162,16 @@ def test_the_decoder_learns():
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_layers_train_inside_autocast():
+    """In the dtype that the projections have there; gradients have that of the parameters."""
+    layer = nn.AdditiveAttention(8, query_size=5, key_size=5)
+    q, k, v, valid, _ = rows(5, 5)
+    expected = layer(q, k, v, valid)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(q, k, v, valid)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.05)
+    out.float().sum().backward()
+    assert layer.W_q.weight.grad.dtype == torch.float32 and layer.W_q.weight.grad.isfinite().all()

@@ -320,3 +320,28 @@ def test_opcheck_of_examples_with_gradients(name):
             torch.randn(shape).requires_grad_() if dtype == torch.float32 else torch.full(shape, 3, dtype=dtype)
         )
     torch.library.opcheck(getattr(torch.ops.attn, operator.name), tuple(inputs))
+
+
+def test_modes_see_the_operator(operator):
+    """Without one, a call does not pass PyTorch's dispatcher."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    seen, inputs = [], tensors()
+    wanted = operator(*inputs)
+    with Record():
+        found = operator(*inputs)
+    assert f"attn.{operator.name}.default" in seen
+    torch.testing.assert_close(found, wanted)
+
+
+def test_an_output_that_the_loss_does_not_use(operator):
+    q, k, v, valid = tensors()
+    q.requires_grad_()
+    for number in range(2):
+        found, wanted = (torch.autograd.grad(f(q, k, v, valid)[number].sum(), q)[0] for f in (operator, formula))
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
