@@ -55,7 +55,8 @@ class Operator:
         """Runs the kernel on tensors by position or by name, in the order and the shapes of `kernel.inputs`.
 
         A scalar is a tensor of rank 0 or a number, and may be left out where it has a default. Tensors may have any
-        strides; arrays of other libraries are viewed as tensors. Inside autocast, tensors of floats are converted to the dtype that the kernel declares for them.
+        strides; arrays of other libraries are viewed as tensors. Inside autocast, tensors of floats are converted to the
+        dtype that the kernel declares for them.
 
         Returns the output, or a named tuple of them where there are several. Raises TypeError and ValueError as the
         kernel does, and attn.CompileError where an input requires grad but the kernel has no gradient.
@@ -155,7 +156,7 @@ def torch_operator(kernel: Kernel) -> Operator:
 
 
 class _Registered:
-    """A kernel that PyTorch knows as torch.ops.attn.NAME; `function` computes it with gradients, without one it has none."""
+    """A kernel that PyTorch knows as torch.ops.attn.NAME; where there is a `function`, it computes gradients."""
 
     def __init__(self, name: str, kernel: Kernel, function: type[torch.autograd.Function] | None):
         self._name, self._inputs, self._function = name, kernel.inputs, function
@@ -173,7 +174,7 @@ class _Registered:
         torch.library.register_fake(f"attn::{name}", lambda *tensors: _fake(_KERNELS[name], tensors), lib=_LIBRARY)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """The output or a tuple of them; past PyTorch's dispatcher, which takes as long as a small kernel, where it may."""
+        """The output or a tuple of them; where it may, past PyTorch's dispatcher, which takes as long as a small kernel."""
         if _is_eager(tensors) and not _needs_gradients(tensors):
             return self._run(*tensors)
         return self._operator(*tensors)

@@ -11,7 +11,7 @@ from test_gradients import compile_in  # noqa: E402
 import attn  # noqa: E402
 
 NOT_DIFFERENTIATED = {"p"}  # the probability of a dropout: it decides which elements are dropped
-CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")  # the other two compile: see test_operators.py
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")  # the others: test_operators.py
 
 
 def finite(results):
