@@ -3,7 +3,8 @@
     kernel = attn.compile("examples/scaled_dot.attn")
     out, weight = kernel(q, k, v, valid)
 
-With PyTorch: `attn.torch_operator(kernel)` for autograd and torch.compile, and `attn.flex_attention`.
+With PyTorch: kernels called with tensors that require grad, `attn.torch_operator(kernel)` for torch.compile,
+`attn.flex_attention`, and the layers of `attn.nn`. `attn.plot` draws weights and masks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ._attn import CompileError
 from .kernel import Kernel, TensorInfo, compile, set_num_threads
 
 if TYPE_CHECKING:
+    from . import nn as nn
+    from . import plot as plot
     from .flex import TracingError, flex_attention
     from .operators import Operator, torch_operator
 

@@ -100,6 +100,16 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
 
 
+def need_gradients(values: list[Any]) -> bool:
+    """Whether PyTorch records what is computed from a tensor among them, in the CPU's memory."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and torch.is_grad_enabled()
+        and any([isinstance(value, torch.Tensor) and value.requires_grad and value.is_cpu for value in values])
+    )
+
+
 def as_scalar(name: str, value: Any, dtype: str) -> _attn.Tensor:
     """A number, or an array of rank 0, for a scalar parameter: converted to its dtype if that keeps the value's kind."""
     number = value.item() if hasattr(value, "item") else value
@@ -135,8 +145,8 @@ def _exact_elements(torch: Any, name: str, array: Any, writable: bool) -> Any:
     if array.requires_grad:
         if writable or torch.is_grad_enabled():
             raise ValueError(
-                f"{name}: requires grad, but this kernel has no backward pass: "
-                f"call {name}.detach(), or call the kernel under torch.no_grad()"
+                f"{name}: requires grad, but no gradient is recorded with `out`, on a GPU, or by `reference`: "
+                f"give {name}.detach(), or call under torch.no_grad()"
             )
         array = array.detach()
     if array.is_neg():

@@ -49,20 +49,29 @@ class Kernel:
         not copied. A scalar is a number or an array of rank 0, and may be left out where it has a default.
 
         Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
-        them, is written to instead and returned; it must not share memory with an input.
+        them, is written to instead and returned; it must not share memory with an input. Where a PyTorch tensor requires grad,
+        so do the outputs, as those of `attn.torch_operator`; then `out` is not possible. Where an input is called `out`, as that of a
+        backward kernel may be, `out` is this input.
 
         Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
         fit; with `check_bounds`, IndexError for a subscript that depends on data and is outside its tensor. Nothing is written then.
         """
+        if out is not None and "out" in self._positions:
+            kwargs["out"], out = out, None
         if out is None and not kwargs:
             results = self._kernel.run_exchanged(args)  # None where the arguments need more care
             if results is not None:
                 return results[0] if len(results) == 1 else self._results(*results)
-        return self._run(self._kernel.run, args, kwargs, out)
+        values = self._bind(args, kwargs)
+        if out is None and arrays.need_gradients(values):
+            from .operators import torch_operator
+
+            return torch_operator(self)(**{name: value for name, value in zip(self._positions, values) if value is not None})
+        return self._run(self._kernel.run, values, out)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """The same call on the reference interpreter: double precision and plain loops, so slow, and right."""
-        return self._run(self._kernel.reference, args, kwargs, None)
+        return self._run(self._kernel.reference, self._bind(args, kwargs), None)
 
     def grad(self, inputs: Sequence[str] | None = None) -> tuple[Kernel, Kernel]:
         """Compiles the kernels of a forward and a backward pass, for the gradients by `inputs` or by all floating-point ones.
@@ -75,8 +84,10 @@ class Kernel:
             out, saved = forward(q, k, v)
             grad_q = backward(q, k, v, saved, out, grad_out)
 
-        Raises attn.CompileError for a name that is no floating-point input.
+        Raises attn.CompileError for a name that is no floating-point input, and ValueError for a kernel that `grad` made.
         """
+        if self._given["gradient"] is not None:
+            raise ValueError(f"{self.name}: is a kernel of a gradient already; gradients of gradients are not computed")
         options = self._given | {"gradient": list(inputs or [])}
         forward, backward = (
             Kernel(self._source, **(options | {"kernel": self.name + suffix})) for suffix in ("_forward", "_backward")
@@ -99,8 +110,7 @@ class Kernel:
         outputs = ", ".join(map(str, self.outputs))
         return f"<attn.Kernel {self.name}({inputs}) -> {outputs}>"
 
-    def _run(self, method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
-        values = self._bind(args, kwargs)
+    def _run(self, method: Any, values: list[Any], out: Any) -> Any:
         inputs = [self._input(info, value) for info, value in zip(self.inputs, values)]
         if out is None:
             library = arrays.library_of(values)

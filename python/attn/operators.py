@@ -8,17 +8,16 @@ import keyword
 import threading
 from typing import Any, Sequence
 
+import numpy
 import torch
 from torch import Tensor
 
-from . import sizes
+from . import arrays, sizes
 from .kernel import Kernel, TensorInfo
 
 _LIBRARY = torch.library.Library("attn", "FRAGMENT")
 _OPERATORS: dict[str, Operator] = {}  # by name; PyTorch keeps an operator as long as the process runs
-_KERNELS: dict[
-    str, Kernel
-] = {}  # what each operator runs; nothing else keeps them, so that the last are freed at the end
+_KERNELS: dict[str, Kernel] = {}  # what each operator runs; nothing else keeps them, so that all are freed at the end
 atexit.register(_KERNELS.clear)
 _LOCK = threading.RLock()  # held while operators are registered
 
@@ -45,7 +44,8 @@ class Operator:
         self._results = kernel._results
         self._differentiable = tuple(_DTYPES[info.dtype].is_floating_point for info in kernel.inputs)
         self._gradients: dict[tuple[bool, ...], _Gradient] = {}
-        self._function = _define(name, kernel, _function_of(self))
+        self._function = _function_of(self)
+        self._registered = _Registered(name, kernel, self._function)
 
     @property
     def kernel(self) -> Kernel:
@@ -55,14 +55,16 @@ class Operator:
         """Runs the kernel on tensors by position or by name, in the order and the shapes of `kernel.inputs`.
 
         A scalar is a tensor of rank 0 or a number, and may be left out where it has a default. Tensors may have any
-        strides. Inside autocast, tensors of floats are converted to the dtype that the kernel declares for them.
+        strides; arrays of other libraries are viewed as tensors. Inside autocast, tensors of floats are converted to the
+        dtype that the kernel declares for them.
 
         Returns the output, or a named tuple of them where there are several. Raises TypeError and ValueError as the
-        kernel does, and RuntimeError where an input requires grad but attn has no backward kernels.
+        kernel does, and attn.CompileError where an input requires grad but the kernel has no gradient.
         """
         if kwargs or len(args) != len(self._inputs) or not all([isinstance(argument, Tensor) for argument in args]):
             args = self._tensors(args, kwargs)
-        results = self._function(*args)
+        function = self._function.apply if _needs_gradients(args) and _is_eager(args) else self._registered
+        results = function(*args)
         return results if self._single else self._results(*results)
 
     def __repr__(self) -> str:
@@ -103,16 +105,12 @@ class _Gradient:
 
     def __init__(self, operator: Operator, needed: tuple[bool, ...]):
         kernel = operator.kernel
-        if not hasattr(kernel, "grad"):
-            raise RuntimeError(
-                f"{kernel.name}: an input requires grad, but this version of attn has no backward kernels"
-            )
         self.inputs = [info.name for info in kernel.inputs]
         names = [name for name, wanted in zip(self.inputs, needed) if wanted]
-        forward, backward = kernel.grad(names)
+        forward, backward = kernel.grad(None if needed == operator._differentiable else names)
         wanted = "".join("01"[wanted] for wanted in needed)
-        self.forward = _define(f"{operator.name}_forward_{wanted}", forward, None)
-        self.backward = _define(f"{operator.name}_backward_{wanted}", backward, None)
+        self.forward = _Registered(f"{operator.name}_forward_{wanted}", forward, None)
+        self.backward = _Registered(f"{operator.name}_backward_{wanted}", backward, None)
         self.outputs = [info.name for info in kernel.outputs]
         self.non_differentiable = [not _DTYPES[info.dtype].is_floating_point for info in kernel.outputs]
         self._saved = [info.name for info in forward.outputs]
@@ -125,12 +123,14 @@ class _Gradient:
         return (results,) if isinstance(results, Tensor) else tuple(results)
 
     def run_backward(
-        self, inputs: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor]
+        self, inputs: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
         """The gradient of each input; None for those that were not asked for."""
         named = dict(zip(self.inputs, inputs))
         named.update(zip(self._saved, saved))
-        named.update((f"grad_{name}", gradient) for name, gradient in zip(self.outputs, gradients))
+        for name, output, gradient in zip(self.outputs, saved, gradients):
+            # An output that the loss does not use costs no memory: one 0, repeated.
+            named[f"grad_{name}"] = output.new_zeros(()).expand(output.shape) if gradient is None else gradient
         results = self.backward(*[named[name] for name in self._parameters])
         found = dict(zip(self._results, (results,) if isinstance(results, Tensor) else results))
         return [found.get(name) for name in self.inputs]
@@ -155,39 +155,62 @@ def torch_operator(kernel: Kernel) -> Operator:
         return _OPERATORS[variant]
 
 
-def _define(name: str, kernel: Kernel, function: type[torch.autograd.Function] | None) -> Any:
-    """Registers a kernel as torch.ops.attn.NAME; `function` computes it with gradients, without one it has none."""
-    _KERNELS[name] = kernel
-    inputs = kernel.inputs
-    arguments = ", ".join(f"Tensor {info.name}{'_' if keyword.iskeyword(info.name) else ''}" for info in kernel.inputs)
-    results = ", ".join("Tensor" for _ in kernel.outputs)
-    _LIBRARY.define(
-        f"{name}({arguments}) -> {results if len(kernel.outputs) == 1 else f'({results})'}",
-        tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout),
-    )
-    operator = getattr(torch.ops.attn, name).default
+class _Registered:
+    """A kernel that PyTorch knows as torch.ops.attn.NAME; where there is a `function`, it computes gradients."""
 
-    def run(*tensors: Tensor) -> Any:
-        results = _KERNELS[name](*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors])
+    def __init__(self, name: str, kernel: Kernel, function: type[torch.autograd.Function] | None):
+        self._name, self._inputs, self._function = name, kernel.inputs, function
+        _KERNELS[name] = kernel
+        arguments = [f"Tensor {info.name}{'_' if keyword.iskeyword(info.name) else ''}" for info in kernel.inputs]
+        results = ", ".join("Tensor" for _ in kernel.outputs)
+        _LIBRARY.define(
+            f"{name}({', '.join(arguments)}) -> {results if len(kernel.outputs) == 1 else f'({results})'}",
+            tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout),
+        )
+        self._operator = getattr(torch.ops.attn, name).default
+        _LIBRARY.impl(name, self._run, "CPU")
+        _LIBRARY.impl(name, self._run_with_gradients, "Autograd", with_keyset=True)
+        _LIBRARY.impl(name, self._run_with_autocast, "AutocastCPU")
+        torch.library.register_fake(f"attn::{name}", lambda *tensors: _fake(_KERNELS[name], tensors), lib=_LIBRARY)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """The output or a tuple of them; where it may, past PyTorch's dispatcher, which takes as long as a small kernel."""
+        if _is_eager(tensors) and not _needs_gradients(tensors):
+            return self._run(*tensors)
+        return self._operator(*tensors)
+
+    def _run(self, *tensors: Tensor) -> Any:
+        results = _KERNELS[self._name](*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors])
         return results if isinstance(results, Tensor) else tuple(results)
 
-    def run_with_gradients(keys: Any, *tensors: Tensor) -> Any:
-        if torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]):
-            if function is None:
-                raise RuntimeError(f"attn::{name} has no backward pass: gradients of gradients are not computed")
-            return function.apply(*tensors)
+    def _run_with_gradients(self, keys: Any, *tensors: Tensor) -> Any:
+        if _needs_gradients(tensors):
+            if self._function is None:
+                raise RuntimeError(f"attn::{self._name} has no backward pass: gradients of gradients are not computed")
+            return self._function.apply(*tensors)
         with torch._C._AutoDispatchBelowAutograd():
-            return operator.redispatch(keys & torch._C._after_autograd_keyset, *tensors)
+            return self._operator.redispatch(keys & torch._C._after_autograd_keyset, *tensors)
 
-    def run_with_autocast(*tensors: Tensor) -> Any:
+    def _run_with_autocast(self, *tensors: Tensor) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
-            return operator(*[_declared(info, tensor) for info, tensor in zip(inputs, tensors)])
+            return self._operator(*[_declared(info, tensor) for info, tensor in zip(self._inputs, tensors)])
 
-    _LIBRARY.impl(name, run, "CPU")
-    _LIBRARY.impl(name, run_with_gradients, "Autograd", with_keyset=True)
-    _LIBRARY.impl(name, run_with_autocast, "AutocastCPU")
-    torch.library.register_fake(f"attn::{name}", lambda *tensors: _fake(_KERNELS[name], tensors), lib=_LIBRARY)
-    return operator
+
+def _needs_gradients(tensors: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
+
+
+def _is_eager(tensors: Sequence[Tensor]) -> bool:
+    """Whether nothing of PyTorch's but autograd has to see a call: no trace, no mode, no transform, no autocast."""
+    return (
+        not torch.compiler.is_compiling()
+        and all([type(tensor) in (Tensor, torch.nn.Parameter) and tensor.is_cpu for tensor in tensors])
+        and not torch.is_autocast_enabled("cpu")
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._get_tracing_state() is None
+    )
 
 
 def _function_of(operator: Operator) -> type[torch.autograd.Function]:
@@ -195,6 +218,7 @@ def _function_of(operator: Operator) -> type[torch.autograd.Function]:
         @staticmethod
         def forward(ctx: Any, *inputs: Tensor) -> Any:
             ctx.gradient = gradient = operator._gradient(ctx.needs_input_grad)
+            ctx.set_materialize_grads(False)
             with torch._C._AutoDispatchBelowAutograd():
                 saved = gradient.run_forward(inputs)
             ctx.save_for_backward(*inputs, *saved)
@@ -203,7 +227,7 @@ def _function_of(operator: Operator) -> type[torch.autograd.Function]:
             return outputs[0] if len(outputs) == 1 else outputs
 
         @staticmethod
-        def backward(ctx: Any, *gradients: Tensor) -> Any:
+        def backward(ctx: Any, *gradients: Tensor | None) -> Any:
             tensors = ctx.saved_tensors
             count = len(ctx.gradient.inputs)
             return tuple(ctx.gradient.run_backward(tensors[:count], tensors[count:], gradients))
@@ -233,11 +257,14 @@ def _fake(kernel: Kernel, tensors: Sequence[Tensor]) -> Any:
 def _as_tensor(info: TensorInfo, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    if not info.shape and isinstance(value, (bool, int, float)):
-        if isinstance(value, float) and not value.is_integer() and not _DTYPES[info.dtype].is_floating_point:
-            raise TypeError(f"{info.name}: must be a number that can be {info.dtype}, but is {value!r}")
-        return torch.tensor(value, dtype=_DTYPES[info.dtype])
-    expected = f"a torch.Tensor {info.dtype}[{', '.join(info.shape)}]" if info.shape else f"a number ({info.dtype})"
+    number = value.item() if isinstance(value, numpy.generic) else value
+    if not info.shape and isinstance(number, (bool, int, float)):
+        if isinstance(number, float) and not number.is_integer() and not _DTYPES[info.dtype].is_floating_point:
+            raise TypeError(f"{info.name}: must be a number that can be {info.dtype}, but is {number!r}")
+        return torch.tensor(number, dtype=_DTYPES[info.dtype])
+    if arrays.is_array(value):
+        return torch.as_tensor(value) if isinstance(value, numpy.ndarray) else torch.from_dlpack(value)
+    expected = f"an array {info.dtype}[{', '.join(info.shape)}]" if info.shape else f"a number ({info.dtype})"
     raise TypeError(f"{info.name}: must be {expected}, but is of type {type(value).__name__}")
 
 

@@ -1,9 +1,11 @@
 """What a kernel object offers, and how it may be called."""
 
+import ast
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import formulas
 import numpy as np
@@ -225,3 +227,15 @@ def test_the_number_of_threads_does_not_change_the_result(kernel, generator):
         attn.set_num_threads(0)
     for result in results[1:]:
         np.testing.assert_array_equal(result.out, results[0].out)
+
+
+def test_the_stub_has_what_the_module_has():
+    """Names, and the parameters of the functions that nanobind's docstrings show."""
+    stub = ast.parse((Path(attn.__file__).parent / "_attn.pyi").read_text())
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert {*classes, *functions} == {name for name in dir(attn._attn) if not name.startswith("_")}
+    for name, node in classes.items():
+        members = {each.name for each in node.body if isinstance(each, ast.FunctionDef)} - {"__init__"}
+        found = {member for member in vars(getattr(attn._attn, name)) if not member.startswith("_")}
+        assert members == found, name

@@ -224,7 +224,7 @@ def test_weights_are_kept_only_where_they_are_wanted():
     layer = nn.DotProductAttention(keep_weights=False)
     close(layer(q, k, v, valid), nn.DotProductAttention()(q, k, v, valid))
     assert layer.attention_weights is None
-    (info,) = operators.Operator("dot_product").kernel(("out",)).outputs
+    (info,) = operators.SpecOperator("dot_product").operator(("out",)).kernel.outputs
     assert info.name == "out"
 
 

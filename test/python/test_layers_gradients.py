@@ -1,7 +1,6 @@
 """Gradients through the layers of attn.nn, beside PyTorch's autograd in float64."""
 
 import math
-from collections import namedtuple
 
 import pytest
 from test_layers import close, rows, seed  # noqa: F401
@@ -11,55 +10,6 @@ import attn
 torch = pytest.importorskip("torch")
 
 from attn import nn  # noqa: E402
-from attn.nn import operators  # noqa: E402
-
-needs_gradients = pytest.mark.skipif(not hasattr(attn.Kernel, "grad"), reason="this build has no Kernel.grad")
-
-
-@pytest.mark.skipif(hasattr(attn.Kernel, "grad"), reason="this build has Kernel.grad")
-def test_a_backward_pass_says_that_there_is_none():
-    q, k, v, valid, _ = rows(5, 5)
-    out = nn.DotProductAttention()(q.requires_grad_(), k, v, valid)
-    with pytest.raises(RuntimeError, match=r"dot_product: has no backward pass: this build of attn has no Kernel.grad"):
-        out.sum().backward()
-
-
-Info = namedtuple("Info", "name")
-
-
-class StandInKernel:
-    """z = scale · x · y, count = how many x are positive, w = x + 1; the forward kernel also saves `twice` = 2 y."""
-
-    name = "stand_in"
-    outputs = (Info("z"), Info("count"), Info("w"))
-
-    def grad(self, inputs):
-        def forward(x, y, scale):
-            return scale * x * y, (x > 0).sum(), x + 1, 2 * y
-
-        def backward(scale, twice, z, x, grad_z, grad_w):
-            grads = {"x": scale * grad_z * twice / 2 + grad_w, "y": grad_z * z * twice * 0 + scale * grad_z * x}
-            results = [grads[name] for name in inputs]
-            return results[0] if len(results) == 1 else tuple(results)
-
-        forward.outputs = (*self.outputs, Info("twice"))
-        backward.inputs = tuple(map(Info, ("scale", "twice", "z", "x", "grad_z", "grad_w")))
-        return forward, backward
-
-
-@pytest.mark.parametrize("differentiated", ["x", "y", "xy"])
-def test_gradient_kernels_are_bound_by_name(differentiated):
-    values = {name: torch.randn(3, requires_grad=name in differentiated) for name in "xy"}
-    z, count, _ = operators._call(StandInKernel(), {**values, "scale": 3.0})
-    assert count.item() == (values["x"] > 0).sum() and not count.requires_grad
-    weight = torch.randn(3)
-    (z * weight).sum().backward()
-    for name, other in (("x", "y"), ("y", "x")):
-        if name in differentiated:
-            close(values[name].grad, 3 * weight * values[other])
-        else:
-            assert values[name].grad is None
-
 
 def additive_score(layer, q, k):
     return layer.w_v(torch.tanh(layer.W_q(q)[:, :, None] + layer.W_k(k)[:, None]))[..., 0]
@@ -104,7 +54,6 @@ def gradients(layer, function, *tensors):
     return [each.grad.double() for each in (*tensors, *layer.parameters())]
 
 
-@needs_gradients
 @pytest.mark.parametrize(
     ("layer", "formula"),
     [
@@ -128,7 +77,6 @@ def test_gradients_beside_autograd(layer, formula):
         close(ours, theirs)
 
 
-@needs_gradients
 def test_gradients_of_masked_softmax():
     x, valid = torch.randn(2, 3, 9), torch.tensor([[3, 9, 4], [1, 7, 2]])
     keep, module = torch.arange(9) < valid[..., None], torch.nn.Module()
@@ -137,7 +85,6 @@ def test_gradients_of_masked_softmax():
     close(found, expected)
 
 
-@needs_gradients
 def test_gradients_of_bahdanau_attention():
     """Through the weights, the energies and the context."""
     layer, hidden, encoder = nn.BahdanauAttention(6, 4, 8), torch.randn(3, 6), torch.randn(3, 7, 4)
@@ -158,7 +105,6 @@ def test_gradients_of_bahdanau_attention():
         close(each, expected)
 
 
-@needs_gradients
 def test_gradients_of_self_attention_beside_pytorchs():
     """Also through the weights that it returns."""
     ours, theirs = nn.MultiHeadSelfAttention(8, 2), torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
@@ -188,7 +134,6 @@ def test_gradients_of_self_attention_beside_pytorchs():
     close(parameters[6], theirs.out_proj.weight.grad)
 
 
-@needs_gradients
 def test_gradients_replay_dropout():
     """What was dropped has no gradient."""
     layer, v = nn.DotProductAttention(0.5), torch.ones(1, 40, 1, requires_grad=True)
@@ -203,7 +148,6 @@ def test_gradients_replay_dropout():
     close(v.grad[0, :, 0], kept[0, 0])
 
 
-@needs_gradients
 def test_the_decoder_learns():
     """Copying a sequence: the loss falls."""
     encoder, decoder = nn.Seq2SeqEncoder(12, 16, 32, 1), nn.Seq2SeqAttentionDecoder(12, 16, 32, 1)
@@ -218,3 +162,16 @@ def test_the_decoder_learns():
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_layers_train_inside_autocast():
+    """In the dtype that the projections have there; gradients have that of the parameters."""
+    layer = nn.AdditiveAttention(8, query_size=5, key_size=5)
+    q, k, v, valid, _ = rows(5, 5)
+    expected = layer(q, k, v, valid)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(q, k, v, valid)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.05)
+    out.float().sum().backward()
+    assert layer.W_q.weight.grad.dtype == torch.float32 and layer.W_q.weight.grad.isfinite().all()

@@ -59,14 +59,52 @@ def test_out_may_be_a_tensor(kernel):
     close(out, sdpa(q, k, v))
 
 
-def test_a_tensor_that_requires_grad_is_refused_until_it_is_detached(kernel):
-    q, k, v = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+def test_gradients_are_recorded_where_a_tensor_requires_them(kernel):
+    q, k, v = torch.randn(2, 3, 4, requires_grad=True), np.ones((2, 5, 4), np.float32), torch.randn(2, 5, 6)
     valid = torch.full((2,), 5, dtype=torch.int32)
-    with pytest.raises(ValueError, match=r"^q: requires grad, .* call q.detach\(\), or .* under torch.no_grad\(\)$"):
-        kernel(q, k, v, valid)
+    out = kernel(q, k, v, valid=valid).out
+    expected = sdpa(q, torch.as_tensor(k), v)
+    close(out, expected)
+    gradient = torch.randn(2, 3, 6)
+    close(torch.autograd.grad(out, q, gradient), torch.autograd.grad(expected, q, gradient))
+    for detached in (q.detach(), q):
+        with torch.set_grad_enabled(detached is not q):
+            found = kernel(detached, k, v, valid).out
+        assert not found.requires_grad
+        close(found, out)
+
+
+def test_gradients_are_recorded_of_scalars():
+    kernel = attn.compile("attention scaled(x: f32[N], s: f32 = 2.0) {\n  y[n] = s * x[n]\n  return y\n}\n")
+    x, s = torch.randn(4), torch.nn.Parameter(torch.tensor(3.0))
+    close(torch.autograd.grad(kernel(x, s).sum(), s)[0], x.sum())
+    x.requires_grad_()
+    close(torch.autograd.grad(kernel(x).sum(), x)[0], torch.full((4,), 2.0))
+
+
+def test_gradients_are_not_recorded_where_an_output_is_given_or_by_the_interpreter(kernel):
+    q, k, v = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+    valid, out = torch.full((2,), 5, dtype=torch.int32), (torch.empty(2, 3, 6), torch.empty(2, 3, 5))
+    for call in (lambda: kernel(q, k, v, valid, out=out), lambda: kernel.reference(q, k, v, valid)):
+        with pytest.raises(ValueError, match=r"^q: requires grad, but no gradient .* give q.detach\(\), or call under"):
+            call()
     with torch.no_grad():
-        close(kernel(q, k, v, valid).out, sdpa(q, k, v))
-    close(kernel(q.detach(), k, v, valid).out, sdpa(q.detach(), k, v))
+        assert kernel(q, k, v, valid, out=out).out is out[0]
+
+
+def test_the_kernels_of_a_gradient():
+    """An input called `out` may be given by name; and a gradient has no gradient."""
+    forward, backward = attn.compile(
+        "attention f(x: f32[M, N], v: f32[N]) {\n  out[m] = sum[n](softmax[n](x[m, n]) * v[n])\n  return out\n}\n"
+    ).grad(["x"])
+    assert "out" in [info.name for info in backward.inputs]
+    x, v = torch.randn(3, 5, requires_grad=True), torch.randn(5)
+    with torch.no_grad():
+        saved = forward(x, v)._asdict()
+        gradient = backward(x, v, **saved, grad_out=torch.ones(3))
+    close(gradient, torch.autograd.grad((torch.softmax(x, -1) @ v).sum(), x)[0])
+    with pytest.raises(ValueError, match="^f_backward: is a kernel of a gradient already; gradients of gradients are not"):
+        backward(x, v, **saved, grad_out=torch.ones(3))
 
 
 def test_expanded_and_transposed_tensors(kernel):
@@ -187,8 +225,7 @@ def test_what_needs_more_care_is_not_exchanged():
             assert exchanged(kernel, array) is None
             np.testing.assert_allclose(np.asarray(kernel(array)), 2 * np.asarray(array.detach().resolve_neg() if torch.is_tensor(array) else array))
     assert exchanged(kernel) is None and exchanged(kernel, x, x) is None and exchanged(kernel, x.to_sparse()) is None
-    with pytest.raises(ValueError, match="x: requires grad"):
-        kernel(x.clone().requires_grad_())
+    assert exchanged(kernel, x.clone().requires_grad_()) is None and kernel(x.clone().requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize("arrays", [(torch.ones(3, dtype=torch.float64), torch.ones(3)), (torch.ones(3), torch.ones(4)), (torch.ones(3, 1), torch.ones(3))])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Callable
 
-from .operations import maximum, mul, operation
+from .logic import maximum
+from .operations import mul, operation
 from .symbols import Symbol
 
 if TYPE_CHECKING:

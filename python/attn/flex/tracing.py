@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from . import casts, functions  # noqa: F401  (they add their operations)
+from . import casts, functions, logic  # noqa: F401  (they add their operations)
 from .errors import TracingError, tracing_error
 from .operations import OPERATIONS, operation_of
 from .symbols import Captured, Symbol

@@ -5,7 +5,7 @@
     attention.attention_weights
 
 A query that may see no key gives 0, where tutorials that fill masked scores with -1e6 give the average of all values.
-Kernels are compiled when a layer is first called. Gradients need `attn.Kernel.grad`.
+Kernels are compiled when a layer is first called.
 """
 
 try:

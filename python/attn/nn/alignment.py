@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from .masks import lengths
-from .operators import Operator
+from .operators import SpecOperator
 from .scores import Attention, linear, project
 
 
 class BahdanauAttention(nn.Module):
     """energy = v · tanh(attn([hidden; encoder]) + bias) for a decoder step; its softmax weighs the steps."""
 
-    _align = Operator("bahdanau")
-    _combine = Operator("context")
+    _align = SpecOperator("bahdanau")
+    _combine = SpecOperator("context")
 
     def __init__(self, hidden_size: int, encoder_size: int | None = None, attention_size: int | None = None):
         """hidden_size: X. encoder_size: Y, and attention_size, the units that compare: X where they are left out."""
@@ -62,7 +62,7 @@ class LocalAttention(Attention):
     exp(-2 (n - centre)² / radius²). So weights do not sum to 1. After a call, `centres` (B, M) are kept beside them.
     """
 
-    operator = Operator("local")
+    operator = SpecOperator("local")
 
     def __init__(
         self,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from .operators import Operator
+from .operators import SpecOperator
 
-_masked_softmax = Operator("masked_softmax")
+_masked_softmax = SpecOperator("masked_softmax")
 
 
 def masked_softmax(X: torch.Tensor, valid_lens: torch.Tensor | None) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from .masks import lengths
-from .operators import Operator
+from .operators import SpecOperator
 from .scores import check_ranks, linear, probability, project
 
 
@@ -18,7 +18,7 @@ class MultiHeadAttention(nn.Module):
     `keep_weights=False`.
     """
 
-    _attend = Operator("multi_head")
+    _attend = SpecOperator("multi_head")
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class MultiHeadSelfAttention(nn.Module):
     (B, H, M, N) are the weights after dropout and head mask, detached; None with `keep_weights=False`.
     """
 
-    _attend = Operator("self_attention")
+    _attend = SpecOperator("self_attention")
 
     def __init__(self, dim: int, n_heads: int, attention_dropout: float = 0.0, *, keep_weights: bool = True):
         """dim: the width of inputs, outputs and all heads together. Raises ValueError unless n_heads divides it."""

@@ -15,13 +15,13 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from .masks import lengths
-from .operators import Operator
+from .operators import SpecOperator
 
 
 class Attention(nn.Module):
     """What all layers share: dropout on the weights, valid lengths, and the weights of the last call."""
 
-    operator: Operator  #: inputs queries, keys, values, valid_lens and the layer's own; outputs out and weight
+    operator: SpecOperator  #: inputs queries, keys, values, valid_lens and the layer's own; outputs out and weight
 
     def __init__(self, dropout: float = 0.0, *, keep_weights: bool = True):
         super().__init__()
@@ -64,13 +64,13 @@ class Attention(nn.Module):
 class DotProductAttention(Attention):
     """Scaled dot-product attention: softmax(q·k / √D) v, for queries and keys of the same width D."""
 
-    operator = Operator("dot_product")
+    operator = SpecOperator("dot_product")
 
 
 class AdditiveAttention(Attention):
     """Additive (Bahdanau) attention: softmax(w_v · tanh(W_q q + W_k k)) v, for queries and keys of any widths."""
 
-    operator = Operator("additive")
+    operator = SpecOperator("additive")
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ MLPAttention = AdditiveAttention  # its name where the score is seen as a percep
 class BilinearAttention(Attention):
     """Luong's "general" attention: softmax(q · (W k + b)) v, for queries and keys of any widths."""
 
-    operator = Operator("bilinear")
+    operator = SpecOperator("bilinear")
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class BilinearAttention(Attention):
 class GaussianAttention(Attention):
     """Gaussian kernel regression: softmax(-‖q - k‖² / (2 width²)) v, for queries and keys of the same width."""
 
-    operator = Operator("gaussian")
+    operator = SpecOperator("gaussian")
 
     def __init__(self, width: float = 1.0, dropout: float = 0.0, *, learned: bool = False, keep_weights: bool = True):
         """width: a smaller one looks at nearer keys only. learned: whether it is trained."""
