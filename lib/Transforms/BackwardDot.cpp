@@ -30,6 +30,9 @@ Value Backward::saved(TensorOp tensor) {
   names.insert(names.begin() + firstGradient++, tensor.getName().str());
   if (!isReturned)
     savedSums.push_back(tensor.getName().str());
+  // Whatever else reads it does not compute it again either.
+  if (type.getComputeType() == tensor.getResult().getType().getComputeType())
+    tensor.getResult().replaceUsesWithIf(parameter, [](OpOperand &use) { return isa<ReadOp>(use.getOwner()); });
   return parameter;
 }
 
