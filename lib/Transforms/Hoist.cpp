@@ -30,17 +30,18 @@ namespace attn {
 
 /// Whether an element costs more than reading it: reductions, divisions and functions do.
 static bool isCostly(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op || isa<AttnTensorType>(value.getType()))
-    return false;
-  bool function = isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
-  return function || isa<ReduceOp, arith::DivFOp>(op) || llvm::any_of(op->getOperands(), isCostly);
+  return anyOperation(value, [](Operation *op) {
+    bool function = isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
+    return function || isa<ReduceOp, arith::DivFOp>(op);
+  });
 }
 
 namespace {
 struct Hoist : attn::impl::AttnHoistBase<Hoist> {
   void runOnOperation() override {
     for (const PairFormula &formula : pairFormulas(getOperation())) {
+      seen.clear();
+      seenNested.clear();
       IndexSet queries = queryIndices(formula);
       hoistFrom(formula.value(), false, formula, queries);
       if (isa<WeightedSumOp>(formula.op))
@@ -49,12 +50,14 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
   }
 
   void hoistFrom(Value value, bool nested, const PairFormula &formula, const IndexSet &queries);
+
+  llvm::DenseSet<Operation *> seen, seenNested; ///< What hoistFrom has looked at, within a reduction or not.
 };
 } // namespace
 
 void Hoist::hoistFrom(Value value, bool nested, const PairFormula &formula, const IndexSet &queries) {
   Operation *op = value.getDefiningOp();
-  if (!op || isa<AttnTensorType>(value.getType()))
+  if (!op || isa<AttnTensorType>(value.getType()) || !(nested ? seenNested : seen).insert(op).second)
     return;
   IndexSet used = dependence(value);
   bool keys = used.contains(formula.key), query = llvm::any_of(queries, [&](auto row) { return used.contains(row); });

@@ -66,11 +66,23 @@ Value attn::floatConstant(double value, Type type, OpBuilder &builder, Location 
   return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
 }
 
+bool attn::anyOperation(Value value, llvm::function_ref<bool(Operation *)> predicate) {
+  llvm::DenseSet<Operation *> seen;
+  SmallVector<Value> todo{value};
+  while (!todo.empty()) {
+    Value next = todo.pop_back_val();
+    Operation *op = next.getDefiningOp();
+    if (!op || isa<AttnTensorType>(next.getType()) || !seen.insert(op).second)
+      continue;
+    if (predicate(op))
+      return true;
+    llvm::append_range(todo, op->getOperands());
+  }
+  return false;
+}
+
 bool attn::reduces(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op || isa<AttnTensorType>(value.getType()))
-    return false;
-  return isa<ReduceOp>(op) || llvm::any_of(op->getOperands(), [](Value operand) { return reduces(operand); });
+  return anyOperation(value, [](Operation *op) { return isa<ReduceOp>(op); });
 }
 
 void attn::eraseUnused(Block &block) {
