@@ -122,11 +122,14 @@ Value Backward::gradientOf(Value tensor) {
 /// The gradients of a group's score and sink.
 void Backward::differentiate(SoftmaxGroup &group) {
   Value weights = group.weight.getResult(), dot;
+  SmallVector<unsigned> rows = llvm::to_vector(llvm::seq(group.rows));
   if (!parts.lookup(weights).empty() && group.hasPairs())
-    dot = dotWithGradient(group.weight, llvm::to_vector(llvm::seq(group.rows)));
+    dot = dotWithGradient(group.weight, rows);
   Value weight = gradientOf(weights), logSumExp = gradientOf(group.logSumExp);
   if (!weight && !logSumExp)
     return;
+  if (weight && !dot)
+    dot = this->dot(weights, weight, group.weight, rows);
   SoftmaxGradients found = gradientsOf(group, weight, logSumExp, dot, facts, builder);
   gradients[group.score.getResult()] = found.score;
   if (found.sink)

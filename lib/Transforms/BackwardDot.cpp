@@ -46,13 +46,21 @@ Value Backward::dot(Value element, Value gradient, TensorOp owner, ArrayRef<unsi
   Statement sum{"grad_" + owner.getName().str() + "_dot", {}, {}, computeType, nullptr};
   for (unsigned position : order)
     (sum.axes.size() < rows.size() ? sum.axes : sum.summed).push_back(axisOf(indices[position]));
-  sum.term = [&](OpBuilder &builder, Indices places) -> Value {
+  auto inOrder = [&](Indices places) {
     SmallVector<Value> subscripts(places.size());
     for (auto [position, place] : llvm::zip_equal(order, places))
       subscripts[position] = place;
+    return subscripts;
+  };
+  sum.term = [&](OpBuilder &builder, Indices places) -> Value {
+    SmallVector<Value> subscripts = inOrder(places);
     return arith::MulFOp::create(builder, owner.getLoc(), readWide(builder, element, subscripts),
                                  readWide(builder, gradient, subscripts));
   };
+  if (Value mask = facts.masks.lookup(element))
+    sum.condition = [&, mask](OpBuilder &builder, Indices places) -> Value {
+      return ReadOp::create(builder, owner.getLoc(), mask, inOrder(places));
+    };
   return sum.write(kernel, builder, owner.getLoc()).getResult();
 }
 

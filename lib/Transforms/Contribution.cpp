@@ -19,7 +19,8 @@ struct Terms {
   Value gradient;
   SmallVector<BlockArgument> variables; ///< Around the read, from the outside in.
   SmallVector<ReduceOp> conditional;    ///< Reductions around the read that leave terms out.
-  SmallVector<ReadOp> masked;           ///< Factors of the gradient that are 0 where a mask is false.
+  SmallVector<ReadOp> factors;          ///< Reads that the gradient is a multiple of.
+  SmallVector<ReadOp> masked;           ///< Those that are 0 where a mask is false.
 
   Terms(ReadGradient read, const GradientFacts &facts);
   bool isConditional() const { return !conditional.empty() || !masked.empty(); }
@@ -49,7 +50,6 @@ Terms::Terms(ReadGradient given, const GradientFacts &facts) : read(given.read),
     if (auto reduce = dyn_cast<ReduceOp>(block->getParentOp()); reduce && reduce.isConditional())
       conditional.push_back(reduce);
   }
-  SmallVector<ReadOp> factors;
   collectFactors(gradient, factors);
   llvm::DenseSet<Value> seen; // a gradient and its weight share a mask
   for (ReadOp factor : factors)
@@ -89,9 +89,7 @@ static IRMapping mapped(ArrayRef<BlockArgument> variables, Indices indices) {
 
 /// A tensor of single terms has an element for each pair, and is masked, where one of their factors has and is.
 static void inherit(TensorOp tensor, Terms &terms, ArrayRef<BlockArgument> outer, GradientFacts &facts) {
-  SmallVector<ReadOp> factors;
-  collectFactors(terms.gradient, factors);
-  for (ReadOp factor : factors) {
+  for (ReadOp factor : terms.factors) {
     bool same = llvm::equal(factor.getSubscripts(), outer);
     if (same && facts.pairs.contains(factor.getTensor()))
       facts.pairs.insert(tensor.getResult());
@@ -139,19 +137,14 @@ static TensorOp sum(KernelOp kernel, StringRef name, Value tensor, ArrayRef<Bloc
 
 /// The key of the pairs that the gradient has an element for, if it is among `indices`.
 static BlockArgument keyOf(Value gradient, ArrayRef<BlockArgument> indices, const GradientFacts &facts) {
-  SmallVector<Value> todo{gradient};
-  llvm::DenseSet<Value> seen;
-  while (!todo.empty()) {
-    Value value = todo.pop_back_val();
-    Operation *op = value.getDefiningOp();
-    if (!op || isa<AttnTensorType>(value.getType()) || !seen.insert(value).second)
-      continue;
-    if (auto read = dyn_cast<ReadOp>(op); read && facts.pairs.contains(read.getTensor()))
-      if (auto key = dyn_cast<BlockArgument>(read.getSubscripts().back()); key && llvm::is_contained(indices, key))
-        return key;
-    llvm::append_range(todo, op->getOperands());
-  }
-  return {};
+  BlockArgument key;
+  anyInSlice(gradient, [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    if (read && facts.pairs.contains(read.getTensor()))
+      key = dyn_cast<BlockArgument>(read.getSubscripts().back());
+    return key && llvm::is_contained(indices, key);
+  });
+  return key && llvm::is_contained(indices, key) ? key : BlockArgument();
 }
 
 /// The sum of the terms for each of `outer`. What there is for each pair is summed over the keys first, and over the
@@ -165,11 +158,9 @@ static TensorOp sumTerms(KernelOp kernel, StringRef name, Terms &terms, ArrayRef
   BlockArgument key = keyOf(terms.gradient, inner, facts);
   if (!key || inner.size() == 1)
     return sum(kernel, name, terms, outer, inner, facts, builder);
-  SmallVector<BlockArgument> rows, rest;
-  for (BlockArgument variable : terms.variables)
-    if (variable != key && !llvm::is_contained(outer, variable))
-      rest.push_back(variable);
-  llvm::append_range(rows, rest);
+  SmallVector<BlockArgument> rest(inner);
+  llvm::erase(rest, key);
+  SmallVector<BlockArgument> rows(rest);
   llvm::append_range(rows, outer); // what is left is the last index: that of the values
   TensorOp overKeys = sum(kernel, (name + "_row").str(), terms, rows, key, facts, builder);
   return sum(kernel, name, overKeys.getResult(), rows, outer, rest, builder);
@@ -204,16 +195,7 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
 
 /// Whether the formula of `value` has `read` in it.
 static bool contains(Value value, ReadOp read) {
-  Operation *owner = value.getDefiningOp();
-  if (!owner || isa<AttnTensorType>(value.getType()))
-    return false;
-  bool found = false;
-  owner->walk([&](Operation *op) {
-    found |= op == read;
-    for (Value operand : op->getOperands())
-      found |= !owner->isAncestor(operand.getParentBlock()->getParentOp()) && contains(operand, read);
-  });
-  return found;
+  return anyInSlice(value, [&](Operation *op) { return op == read; });
 }
 
 bool attn::isMultipleOf(Value value, ReadOp read) {

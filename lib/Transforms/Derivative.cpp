@@ -74,26 +74,15 @@ private:
   Formula formula;
   llvm::function_ref<bool(Value)> isActive;
   llvm::DenseMap<Value, Value> gradients;
-  llvm::DenseMap<Value, bool> leads; ///< Of leadsToActive.
 };
 } // namespace
 
 /// Whether the formula of `value` reads an active tensor.
 bool Derivative::leadsToActive(Value value) {
-  Operation *owner = value.getDefiningOp();
-  if (!owner)
-    return false;
-  if (auto found = leads.find(value); found != leads.end())
-    return found->second;
-  bool result = false;
-  owner->walk([&](Operation *op) {
-    if (auto read = dyn_cast<ReadOp>(op))
-      result |= isActive(read.getTensor());
-    else
-      for (Value operand : op->getOperands())
-        result |= !owner->isAncestor(operand.getParentBlock()->getParentOp()) && leadsToActive(operand);
+  return anyInSlice(value, [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    return read && isActive(read.getTensor());
   });
-  return leads[value] = result;
 }
 
 /// The sum of `term`, a value inside `reduce`.

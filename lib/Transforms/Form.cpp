@@ -3,6 +3,7 @@
 #include "Form.h"
 
 #include "attn/Analysis/Dependence.h"
+#include "mlir/IR/OperationSupport.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/Twine.h"
 
@@ -15,31 +16,48 @@ ReduceOp attn::soleReduction(TensorOp tensor) {
   return reduce && reduce.getSizes().size() == 1 ? reduce : ReduceOp();
 }
 
-/// The sole reduction, if it is of `kind` and the tensor is stored in the type it is computed in.
-static ReduceOp exactReduction(TensorOp tensor, ReduceKind kind) {
-  ReduceOp reduce = soleReduction(tensor);
-  if (!reduce || reduce.getKind() != kind || tensor.getResult().getType().getElementType() != reduce.getType())
-    return {};
-  return reduce;
+ReduceOp attn::wholeReduction(TensorOp tensor, ReduceKind kind) {
+  auto reduce = tensor.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
+  bool is = reduce && reduce.getKind() == kind && tensor.getResult().getType().getElementType() == reduce.getType();
+  return is ? reduce : ReduceOp();
+}
+
+SmallVector<BlockArgument> attn::softmaxKeys(ReduceOp softmax, TensorOp tensor) {
+  SmallVector<Value> used(softmax.getBody().front().getTerminator()->getOperands());
+  if (softmax.isConditional())
+    used.push_back(softmax.getWhere().front().getTerminator()->getOperand(0));
+  if (softmax.getSink())
+    used.push_back(softmax.getSink());
+  IndexSet others = dependence(used);
+  SmallVector<BlockArgument> keys;
+  for (auto [at, size] : llvm::zip_equal(softmax.getAt(), softmax.getSizes())) {
+    auto key = dyn_cast<BlockArgument>(at);
+    if (!key || key.getOwner() != &tensor.getBody().front() || indexSize(key) != size || others.contains(key) ||
+        llvm::is_contained(keys, key))
+      return {};
+    keys.push_back(key);
+  }
+  return keys;
 }
 
 bool attn::isSoftmax(TensorOp tensor) {
-  ReduceOp reduce = exactReduction(tensor, ReduceKind::Softmax);
-  if (!reduce)
-    return false;
-  auto at = dyn_cast<BlockArgument>(reduce.getAt().front());
-  if (!at || at.getOwner() != &tensor.getBody().front() || indexSize(at) != reduce.getSize(0))
-    return false;
-  // Nothing but `at` may name the row's own element.
-  SmallVector<Value> used(cast<YieldOp>(reduce.getBody().front().getTerminator()).getValues());
-  if (reduce.isConditional())
-    llvm::append_range(used, cast<YieldOp>(reduce.getWhere().front().getTerminator()).getValues());
-  if (reduce.getSink())
-    used.push_back(reduce.getSink());
-  return !dependence(used).contains(at);
+  ReduceOp reduce = wholeReduction(tensor, ReduceKind::Softmax);
+  return reduce && softmaxKeys(reduce, tensor).size() == 1;
 }
 
-bool attn::isLogSumExp(TensorOp tensor) { return static_cast<bool>(exactReduction(tensor, ReduceKind::LogSumExp)); }
+bool attn::isLogSumExp(TensorOp tensor) {
+  ReduceOp reduce = wholeReduction(tensor, ReduceKind::LogSumExp);
+  return reduce && reduce.getSizes().size() == 1;
+}
+
+bool attn::sameFormula(Operation *lhs, Operation *rhs) {
+  if (!lhs || !rhs)
+    return lhs == rhs;
+  if (lhs->getResultTypes() != rhs->getResultTypes())
+    return false;
+  return OperationEquivalence::isRegionEquivalentTo(&lhs->getRegion(0), &rhs->getRegion(0),
+                                                    OperationEquivalence::IgnoreLocations);
+}
 
 llvm::DenseSet<Value> attn::weightTensors(KernelOp kernel) {
   llvm::DenseSet<Value> weights;

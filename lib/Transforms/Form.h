@@ -11,6 +11,17 @@ namespace attn {
 /// The one-index reduction that is all of the tensor's formula, or null.
 ReduceOp soleReduction(TensorOp tensor);
 
+/// The reduction of `kind`, over any number of indices, that is all of the tensor's formula, if the tensor is stored in
+/// the type it is computed in; or null.
+ReduceOp wholeReduction(TensorOp tensor, ReduceKind kind);
+
+/// The indices of `tensor` that `softmax`, in its formula, is evaluated at; none where they are not all indices of
+/// their own that nothing else in the softmax uses.
+llvm::SmallVector<mlir::BlockArgument> softmaxKeys(ReduceOp softmax, TensorOp tensor);
+
+/// Whether two definitions have the same shape and the same formula. Either may be missing.
+bool sameFormula(mlir::Operation *lhs, mlir::Operation *rhs);
+
 /// Whether the tensor is a softmax as a whole: `name[…, n, …] = softmax[n](score where mask, sink = s)`, stored in the
 /// type it is computed in, with a sink that does not depend on n.
 bool isSoftmax(TensorOp tensor);

@@ -14,6 +14,7 @@
 
 #include "Rewrites.h"
 #include "Scores.h"
+#include "Slice.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,7 +31,7 @@ namespace attn {
 
 /// Whether an element costs more than reading it: reductions, divisions and functions do.
 static bool isCostly(Value value) {
-  return anyOperation(value, [](Operation *op) {
+  return anyInSlice(value, [](Operation *op) {
     bool function = isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
     return function || isa<ReduceOp, arith::DivFOp>(op);
   });

@@ -25,7 +25,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/OperationSupport.h"
 
 using namespace mlir;
 using namespace attn;
@@ -108,16 +107,6 @@ static Parts makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument>
     fill(cast<DefinitionOpInterface>(parts.sink.getOperation()), reduce.getSink(), rows);
   }
   return parts;
-}
-
-/// Whether two definitions have the same shape and the same formula. Either may be missing.
-static bool sameFormula(Operation *lhs, Operation *rhs) {
-  if (!lhs || !rhs)
-    return lhs == rhs;
-  if (lhs->getResultTypes() != rhs->getResultTypes())
-    return false;
-  return OperationEquivalence::isRegionEquivalentTo(&lhs->getRegion(0), &rhs->getRegion(0),
-                                                    OperationEquivalence::IgnoreLocations);
 }
 
 /// The softmax of `parts`: one that is there already, whose copies of the parts are then erased, or a new one before

@@ -5,7 +5,6 @@
 #include "Slice.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/OperationSupport.h"
 
 using namespace mlir;
 using namespace attn;
@@ -25,9 +24,7 @@ TensorOp attn::earlierCopy(TensorOp tensor) {
   for (TensorOp other : tensor->getBlock()->getOps<TensorOp>()) {
     if (other == tensor)
       break;
-    if (other.getResult().getType() == tensor.getResult().getType() &&
-        OperationEquivalence::isRegionEquivalentTo(&other.getBody(), &tensor.getBody(),
-                                                   OperationEquivalence::IgnoreLocations))
+    if (sameFormula(other, tensor))
       return other;
   }
   return {};
@@ -66,23 +63,8 @@ Value attn::floatConstant(double value, Type type, OpBuilder &builder, Location 
   return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
 }
 
-bool attn::anyOperation(Value value, llvm::function_ref<bool(Operation *)> predicate) {
-  llvm::DenseSet<Operation *> seen;
-  SmallVector<Value> todo{value};
-  while (!todo.empty()) {
-    Value next = todo.pop_back_val();
-    Operation *op = next.getDefiningOp();
-    if (!op || isa<AttnTensorType>(next.getType()) || !seen.insert(op).second)
-      continue;
-    if (predicate(op))
-      return true;
-    llvm::append_range(todo, op->getOperands());
-  }
-  return false;
-}
-
 bool attn::reduces(Value value) {
-  return anyOperation(value, [](Operation *op) { return isa<ReduceOp>(op); });
+  return anyInSlice(value, [](Operation *op) { return isa<ReduceOp>(op); });
 }
 
 void attn::eraseUnused(Block &block) {

@@ -52,10 +52,6 @@ mlir::Value negate(mlir::Value condition, mlir::OpBuilder &builder);
 /// The number `value` of a float type.
 mlir::Value floatConstant(double value, mlir::Type type, mlir::OpBuilder &builder, mlir::Location location);
 
-/// Whether `predicate` holds of an operation that `value` is computed by, the insides of reductions left out. Each is
-/// looked at once, however often the formula uses it.
-bool anyOperation(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> predicate);
-
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 

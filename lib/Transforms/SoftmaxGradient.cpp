@@ -8,7 +8,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/OperationSupport.h"
 
 using namespace mlir;
 using namespace attn;
@@ -27,44 +26,10 @@ static TensorOp define(StringRef name, Value value, ArrayRef<BlockArgument> indi
   return statement.write(tensor->getParentOfType<KernelOp>(), builder, value.getLoc());
 }
 
-static bool sameFormula(TensorOp lhs, TensorOp rhs) {
-  if (!lhs || !rhs)
-    return lhs == rhs;
-  return lhs.getResult().getType() == rhs.getResult().getType() &&
-         OperationEquivalence::isRegionEquivalentTo(&lhs.getBody(), &rhs.getBody(),
-                                                    OperationEquivalence::IgnoreLocations);
-}
-
 static void eraseParts(SoftmaxGroup &group) {
   for (TensorOp part : {group.score, group.mask, group.sink})
     if (part)
       part.erase();
-}
-
-/// The reduction that is all of the tensor's formula, over any number of indices, or null.
-static ReduceOp wholeReduction(TensorOp tensor, ReduceKind kind) {
-  auto reduce = tensor.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
-  bool is = reduce && reduce.getKind() == kind && tensor.getResult().getType().getElementType() == reduce.getType();
-  return is ? reduce : ReduceOp();
-}
-
-/// The indices of `tensor` that `softmax` is evaluated at; none where they are not all indices of their own.
-static SmallVector<BlockArgument> keysOf(ReduceOp softmax, TensorOp tensor) {
-  SmallVector<Value> used(softmax.getBody().front().getTerminator()->getOperands());
-  if (softmax.isConditional())
-    used.push_back(softmax.getWhere().front().getTerminator()->getOperand(0));
-  if (softmax.getSink())
-    used.push_back(softmax.getSink());
-  IndexSet others = dependence(used);
-  SmallVector<BlockArgument> keys;
-  for (auto [at, size] : llvm::zip_equal(softmax.getAt(), softmax.getSizes())) {
-    auto key = dyn_cast<BlockArgument>(at);
-    if (!key || key.getOwner() != &tensor.getBody().front() || indexSize(key) != size || others.contains(key) ||
-        llvm::is_contained(keys, key))
-      return {};
-    keys.push_back(key);
-  }
-  return keys;
 }
 
 /// Score, mask and sink of a softmax or log-sum-exp for each of `rows`, before `tensor`.
@@ -150,7 +115,7 @@ SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts 
       continue;
     }
     ReduceOp softmax = wholeReduction(tensor, ReduceKind::Softmax);
-    SmallVector<BlockArgument> keys = softmax ? keysOf(softmax, tensor) : SmallVector<BlockArgument>();
+    SmallVector<BlockArgument> keys = softmax ? softmaxKeys(softmax, tensor) : SmallVector<BlockArgument>();
     if (keys.empty())
       continue;
     llvm::erase_if(rows, [&](BlockArgument index) { return llvm::is_contained(keys, index); });
@@ -183,22 +148,10 @@ SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logS
   std::string name = "grad_" + group.score.getName().str();
   Type type = weightTensor.getResult().getType().getElementType();
   SmallVector<Axis> axes = llvm::map_to_vector(weightTensor.getBody().getArguments(), axisOf);
-  SmallVector<Axis> rows(axes.begin(), axes.begin() + group.rows), keys(axes.begin() + group.rows, axes.end());
+  SmallVector<Axis> rows(axes.begin(), axes.begin() + group.rows);
   auto read = [&](OpBuilder &builder, Value tensor, Indices indices) -> Value {
     return ReadOp::create(builder, location, tensor, indices);
   };
-  if (weight && !dot) {
-    Statement sum{name + "_dot", rows, keys, type, nullptr};
-    sum.term = [&](OpBuilder &builder, Indices indices) -> Value {
-      Value share = read(builder, weightTensor.getResult(), indices);
-      return arith::MulFOp::create(builder, location, share, read(builder, weight, indices));
-    };
-    if (group.mask)
-      sum.condition = [&](OpBuilder &builder, Indices indices) {
-        return read(builder, facts.masks.lookup(weightTensor.getResult()), indices);
-      };
-    dot = sum.write(kernel, builder, location).getResult();
-  }
   Value delta = dot;
   if (dot && logSumExp) {
     Statement difference{name + "_delta", rows, {}, type, nullptr};

@@ -48,7 +48,7 @@ struct SoftmaxGradients {
 };
 
 /// `weight` and `logSumExp` are the gradients of these, either may be null; `dot` is sum[n](weight * weight'), or null
-/// to be computed from them.
+/// where `weight` is.
 SoftmaxGradients gradientsOf(SoftmaxGroup &group, mlir::Value weight, mlir::Value logSumExp, mlir::Value dot,
                              GradientFacts &facts, mlir::OpBuilder &builder);
 

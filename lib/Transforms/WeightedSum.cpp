@@ -59,28 +59,6 @@ static void collectFactors(Value value, bool inverse, Product &product) {
   }
 }
 
-/// Calls `visit` on the operations that compute `value` inside the regions of its graph op, until it returns true.
-/// Returns whether it did.
-static bool anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) {
-  llvm::DenseSet<Operation *> seen;
-  SmallVector<Value> todo{value};
-  while (!todo.empty()) {
-    Value next = todo.pop_back_val();
-    Operation *owner = next.getDefiningOp();
-    if (!owner || isa<AttnTensorType>(next.getType()) || !seen.insert(owner).second)
-      continue;
-    WalkResult walk = owner->walk([&](Operation *op) {
-      if (visit(op))
-        return WalkResult::interrupt();
-      llvm::append_range(todo, op->getOperands());
-      return WalkResult::advance();
-    });
-    if (walk.wasInterrupted())
-      return true;
-  }
-  return false;
-}
-
 /// Whether `factors` are worth computing tile by tile: they read a weight; or the key enters through a reduction (a dot
 /// product), or through a function of the key that no tensor holds for each query (a Gaussian of a distance).
 static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument query,
