@@ -5,6 +5,8 @@
 
 #include "llvm/ADT/StringRef.h"
 
+#include <string>
+
 namespace attn {
 
 /// lib/Runtime as LLVM bitcode for an architecture (llvm::Triple's name of it); empty where there is none.
@@ -14,6 +16,8 @@ llvm::StringRef halideRuntimeObject();
 /// The text of include/attn/Runtime/DLPack.h and Runtime.h.
 llvm::StringRef dlpackHeader();
 llvm::StringRef runtimeHeader();
+/// The text of lib/CUDA/*.cuh, in the order in which they need each other.
+std::string cudaHeaders();
 
 } // namespace attn
 

@@ -1,13 +1,15 @@
 //===- Stages.cpp - Prints every stage of a compilation -------------------===//
 //
 //   ast → attn → simplified → plan → halide → loops → llvm → asm → object
-//                                                   ↘ ptx, opencl
+//                             ↘ cuda                ↘ ptx, opencl
 //
 //===----------------------------------------------------------------------===//
 
+#include "Embedded.h"
 #include "MachineCode.h"
 #include "Object.h"
 #include "Program.h"
+#include "attn/CUDA/Emission.h"
 #include "attn/Plan/Prediction.h"
 #include "attn/Plan/Settings.h"
 
@@ -19,7 +21,7 @@ using namespace attn;
 
 const std::vector<std::string> &attn::stages() {
   static const std::vector<std::string> names = {"ast",  "attn", "simplified", "plan",   "halide", "loops",
-                                                 "llvm", "asm",  "ptx",        "opencl", "object"};
+                                                 "llvm", "asm",  "ptx",        "opencl", "cuda",   "object"};
   return names;
 }
 
@@ -83,9 +85,23 @@ static llvm::Expected<std::string> functionText(const HalideFunction &part, cons
   return codeText(part, function + "_" + part.name(), stage == "asm");
 }
 
+/// CUDA C++ for tensor cores, or a comment that says why there is none.
+static llvm::Expected<std::string> cudaText(Program &program, KernelOp kernel, const Machine &machine) {
+  llvm::Expected<Plan> plan = program.plan(kernel, machine);
+  if (!plan)
+    return plan.takeError();
+  llvm::Expected<std::string> text = emitCuda(kernel, *plan);
+  if (text)
+    return text;
+  return fmt::format("\n// {}: not on tensor cores, the Halide GPU plan is used: {}\n", kernel.getSymName().str(),
+                     llvm::toString(text.takeError()));
+}
+
 /// The text of a stage that comes after the dialect, for one kernel.
 static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const std::string &function,
                                               const Machine &machine, llvm::StringRef stage) {
+  if (stage == "cuda")
+    return cudaText(program, kernel, machine);
   if (stage == "plan")
     return planText(program, kernel, machine);
   llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
@@ -130,7 +146,7 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
       return llvm::createStringError("the stage '" + stage + "' needs a target with " +
                                      (device == Device::Cuda ? "cuda" : "opencl") + ", but the target is " +
                                      machine->target);
-  std::string text;
+  std::string text = stage == "cuda" ? cudaHeaders() : "";
   auto append = [&](KernelOp kernel, const std::string &function) -> llvm::Error {
     llvm::Expected<std::string> part = kernelText(program, kernel, function, *machine, stage);
     if (!part)

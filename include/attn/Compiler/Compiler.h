@@ -92,7 +92,7 @@ public:
   /// Runs the reference interpreter (double precision, plain loops) on the same tensors.
   void reference(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
 
-  /// The text of a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl. Throws
+  /// The text of a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl, cuda. Throws
   /// std::invalid_argument.
   std::string emit(const std::string &stage) const;
 

@@ -9,6 +9,7 @@
 
 #include "attn/IR/Attn.h"
 #include "attn/Plan/GpuPlan.h"
+#include "attn/Plan/TensorCorePlan.h"
 
 #include "llvm/Support/Error.h"
 
@@ -136,6 +137,7 @@ struct Plan {
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
+  TensorCorePlan tensorCores; ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
   unsigned lanes = 4;         ///< Elements of a vector in statements that are not tiled.
   unsigned panelTiles = 64;   ///< MatrixPlan::tiles of every statement.
   bool countChunks = false;   ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).

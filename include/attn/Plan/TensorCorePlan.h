@@ -1,0 +1,34 @@
+//===- TensorCorePlan.h - Attention on tensor cores -------------*- C++ -*-===//
+//
+// Plain, printable data, as Plan.h: read by lib/CUDA. docs/tensor-cores.md has the loop nest.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_PLAN_TENSORCOREPLAN_H
+#define ATTN_PLAN_TENSORCOREPLAN_H
+
+#include "attn/IR/Attn.h"
+
+#include "llvm/Support/Error.h"
+
+namespace attn {
+
+struct TensorCorePlan {
+  int queries = 0; ///< Of a block: 64 or 128. 0: chosen for the widths.
+  int keys = 0;    ///< Of a tile: 32, 64 or 128. 0: chosen for the widths.
+  int width = 128; ///< The most columns of tensors whose width is no constant.
+
+  int warps = 4;          ///< Of a block; each has queries / warps queries.
+  int dotColumns = 128;   ///< Columns of tiles of queries and keys: a multiple of 16; those beyond the tensor's are 0.
+  int valueColumns = 128; ///< Columns of tiles of values: likewise.
+
+  /// The shared memory of a block: a tile of queries, two tiles of keys and of values, and the range of keys of each
+  /// warp.
+  int sharedBytes() const;
+  /// The plan for tensors of these widths. Fails where one is wider than 256, or shared memory is not enough.
+  llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value) const;
+};
+
+} // namespace attn
+
+#endif // ATTN_PLAN_TENSORCOREPLAN_H

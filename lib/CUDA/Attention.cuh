@@ -1,0 +1,302 @@
+//===- Attention.cuh - Attention on tensor cores ----------------*- C++ -*-===//
+//
+// A block of 4 warps has a tile of queries; a warp has 16 of them, or 32, and all their keys:
+//
+//   lower, upper = the keys that the mask lets through for some query of the tile
+//   queries -> shared memory
+//   maximum, sum, output = lowest float, 0, 0                                     registers
+//   for tiles of keys that meet [lower, upper)
+//     keys and values of the next tile -> the other half of shared memory        cp.async
+//     score  = queries · keys, then the score's formula, -inf where masked        registers
+//     weight = 2^(score - maximum); where the maximum moved, output and sum are rescaled
+//     output += weight · values                                                   registers
+//   store output / sum, and the log-sum-exp
+//
+// What differs between kernels is in a struct `Kernel`: its constants, types, the addresses of rows, and the formulas
+// of one element.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_CUDA_ATTENTION
+#define ATTN_CUDA_ATTENTION
+
+namespace attn {
+
+/// Keys lower <= key < upper.
+struct KeyRange {
+  int lower, upper;
+};
+
+/// The keys that the mask may let through (`possible`), and those that it lets through for certain.
+struct MaskRange {
+  KeyRange possible, certain;
+};
+
+/// Where the parts of a block's shared memory begin, in elements, and how much it is. Two tiles of keys and values take
+/// turns.
+template <typename Kernel> struct SharedLayout {
+  static constexpr int queries = 0;
+  static constexpr int keys = queries + Kernel::query_tile * TileLayout<Kernel::dot_columns>::pitch;
+  static constexpr int key_size = Kernel::key_tile * TileLayout<Kernel::dot_columns>::pitch;
+  static constexpr int values = keys + 2 * key_size;
+  static constexpr int value_size = Kernel::key_tile * TileLayout<Kernel::value_columns>::pitch;
+  static constexpr int ranges = values + 2 * value_size;
+  static constexpr int bytes = ranges * 2 + Kernel::warps * int(sizeof(MaskRange));
+};
+
+/// What holds for all queries of the tile: the hull of what is possible, the intersection of what is certain.
+template <typename Kernel>
+__device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Arguments &arguments,
+                                                   const typename Kernel::Block &block, MaskRange *ranges) {
+  int queries = Kernel::queries(arguments), keys = Kernel::keys(arguments);
+  int query = smaller(block.first_query + thread_index() % Kernel::query_tile, queries - 1);
+  MaskRange range = Kernel::mask_range(arguments, block, query, keys);
+  auto join = [&range](const MaskRange &other) {
+    range.possible.lower = smaller(range.possible.lower, other.possible.lower);
+    range.possible.upper = larger(range.possible.upper, other.possible.upper);
+    range.certain.lower = larger(range.certain.lower, other.certain.lower);
+    range.certain.upper = smaller(range.certain.upper, other.certain.upper);
+  };
+  for (int mask = 16; mask > 0; mask /= 2)
+    join({{shuffle_xor(range.possible.lower, mask), shuffle_xor(range.possible.upper, mask)},
+          {shuffle_xor(range.certain.lower, mask), shuffle_xor(range.certain.upper, mask)}});
+  if (thread_index() % 32 == 0)
+    ranges[thread_index() / 32] = range;
+  block_barrier();
+  for (int warp = 0; warp < Kernel::warps; ++warp)
+    join(ranges[warp]);
+  return range;
+}
+
+template <typename Kernel> __device__ __forceinline__ void attention(const typename Kernel::Arguments &arguments) {
+  using Query = typename Kernel::Query;
+  using Value = typename Kernel::Value;
+  using Shared = SharedLayout<Kernel>;
+  constexpr int threads = 32 * Kernel::warps;
+  constexpr int row_tiles = Kernel::query_tile / (16 * Kernel::warps); // of 16 queries, in a warp
+  constexpr int key_steps = Kernel::key_tile / 8;                      // fragments of scores side by side
+  constexpr int value_steps = Kernel::value_columns / 8;               // fragments of outputs side by side
+  constexpr int dot_steps = Kernel::dot_columns / 16;                  // products of a score
+  constexpr bool keeps_queries = row_tiles * dot_steps <= 8;           // in registers
+
+  // The tile of queries of this block.
+  const typename Kernel::Block block = Kernel::block(arguments, block_index());
+  const int queries = Kernel::queries(arguments), keys = Kernel::keys(arguments);
+  const int dot_width = Kernel::dot_width(arguments), value_width = Kernel::value_width(arguments);
+  const int lane = thread_index() % 32;
+  const int first_query = block.first_query + thread_index() / 32 * row_tiles * 16; // of this warp
+
+  unsigned char *shared = shared_memory();
+  Query *query_tile = reinterpret_cast<Query *>(shared) + Shared::queries;
+  Query *key_tiles = reinterpret_cast<Query *>(shared) + Shared::keys;
+  Value *value_tiles = reinterpret_cast<Value *>(shared) + Shared::values;
+
+  // The keys to visit, and those among them for which no mask is evaluated.
+  MaskRange range = {{0, keys}, {0, keys}};
+  if constexpr (Kernel::has_mask)
+    range = range_of_tile<Kernel>(arguments, block, reinterpret_cast<MaskRange *>(shared + Shared::ranges * 2));
+  const int first_tile = range.possible.lower / Kernel::key_tile;
+  const int last_tile = (range.possible.upper + Kernel::key_tile - 1) / Kernel::key_tile;
+
+  // Queries, and the first keys and values.
+  const bool queries_aligned = Kernel::queries_aligned(arguments), keys_aligned = Kernel::keys_aligned(arguments),
+             values_aligned = Kernel::values_aligned(arguments);
+  auto copy_keys_and_values = [&](int tile) {
+    copy_tile<Kernel::key_tile, Kernel::dot_columns, threads>(
+        key_tiles + tile % 2 * Shared::key_size, [&](int key) { return Kernel::key_row(arguments, block, key); },
+        tile * Kernel::key_tile, keys, dot_width, keys_aligned);
+    copy_tile<Kernel::key_tile, Kernel::value_columns, threads>(
+        value_tiles + tile % 2 * Shared::value_size, [&](int key) { return Kernel::value_row(arguments, block, key); },
+        tile * Kernel::key_tile, keys, value_width, values_aligned);
+  };
+  if (first_tile < last_tile) {
+    copy_tile<Kernel::query_tile, Kernel::dot_columns, threads>(
+        query_tile, [&](int query) { return Kernel::query_row(arguments, block, query); }, block.first_query, queries,
+        dot_width, queries_aligned);
+    copy_keys_and_values(first_tile);
+    cp_async_commit();
+  }
+
+  // What the softmax has seen so far: a lane has two rows of each 16, and of their sums its own columns' share.
+  typename Kernel::Row rows[row_tiles][2];
+  float largest[row_tiles][2], sum[row_tiles][2], output[row_tiles][value_steps][4] = {};
+#pragma unroll
+  for (int tile = 0; tile < row_tiles; ++tile)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int query = smaller(first_query + tile * 16 + fragment_row(lane, half * 2), queries - 1);
+      rows[tile][half] = Kernel::row(arguments, block, query);
+      largest[tile][half] = Kernel::first_maximum(arguments, block, rows[tile][half], query);
+      sum[tile][half] = Kernel::has_sink && lane % 4 == 0 ? 1.0f : 0.0f;
+    }
+
+  unsigned query_fragments[keeps_queries ? dot_steps : 1][row_tiles][4];
+  for (int tile = first_tile; tile < last_tile; ++tile) {
+    const Query *key_tile = key_tiles + tile % 2 * Shared::key_size;
+    const Value *value_tile = value_tiles + tile % 2 * Shared::value_size;
+    const int first_key = tile * Kernel::key_tile;
+
+    // This tile is there, and everybody is done with the one before it, in whose place the next one goes.
+    cp_async_wait<0>();
+    block_barrier();
+    if (tile + 1 < last_tile) {
+      copy_keys_and_values(tile + 1);
+      cp_async_commit();
+    }
+    if (keeps_queries && tile == first_tile)
+#pragma unroll
+      for (int step = 0; step < dot_steps; ++step)
+#pragma unroll
+        for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+          load_rows<Kernel::dot_columns>(query_fragments[keeps_queries ? step : 0][row_tile], query_tile,
+                                         first_query - block.first_query + row_tile * 16, step * 16);
+
+    // Scores: the products of queries and keys.
+    float score[row_tiles][key_steps][4] = {};
+#pragma unroll
+    for (int step = 0; step < dot_steps; ++step) {
+      if (!keeps_queries)
+#pragma unroll
+        for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+          load_rows<Kernel::dot_columns>(query_fragments[0][row_tile], query_tile,
+                                         first_query - block.first_query + row_tile * 16, step * 16);
+#pragma unroll
+      for (int pair = 0; pair < key_steps / 2; ++pair) {
+        unsigned b[4];
+        load_as_columns<Kernel::dot_columns>(b, key_tile, pair * 16, step * 16);
+#pragma unroll
+        for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
+          const unsigned (&a)[4] = query_fragments[keeps_queries ? step : 0][row_tile];
+          mma_m16n8k16<Query>(score[row_tile][pair * 2], a, b[0], b[1]);
+          mma_m16n8k16<Query>(score[row_tile][pair * 2 + 1], a, b[2], b[3]);
+        }
+      }
+    }
+
+    // Their formula, of each element by itself; a tile that the mask may cut, or with keys beyond the last, is masked.
+    auto for_each_score = [&](auto change) {
+#pragma unroll
+      for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+#pragma unroll
+        for (int step = 0; step < key_steps; ++step)
+#pragma unroll
+          for (int element = 0; element < 4; ++element)
+            score[row_tile][step][element] =
+                change(score[row_tile][step][element], rows[row_tile][element / 2],
+                       smaller(first_query + row_tile * 16 + fragment_row(lane, element), queries - 1),
+                       first_key + step * 8 + fragment_column(lane, element));
+    };
+    const bool is_whole = range.certain.lower <= first_key && first_key + Kernel::key_tile <= range.certain.upper;
+    if (is_whole)
+      for_each_score([&](float dot, const typename Kernel::Row &row, int query, int key) {
+        return Kernel::score(arguments, block, row, dot, query, key);
+      });
+    else
+      for_each_score([&](float dot, const typename Kernel::Row &row, int query, int key) {
+        int inside = smaller(key, keys - 1);
+        bool kept = key < keys && Kernel::mask(arguments, block, row, dot, query, inside);
+        return kept ? Kernel::score(arguments, block, row, dot, query, inside) : -infinity();
+      });
+
+    // The maximum of each row: of the lane's columns, then of those of the four lanes that have the row.
+    float scale[row_tiles][2];
+    bool moved = false;
+#pragma unroll
+    for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float before = largest[row_tile][half], now = before;
+#pragma unroll
+        for (int step = 0; step < key_steps; ++step)
+          now = fmaxf(now, fmaxf(score[row_tile][step][half * 2], score[row_tile][step][half * 2 + 1]));
+        now = fmaxf(now, shuffle_xor(now, 1));
+        now = fmaxf(now, shuffle_xor(now, 2));
+        largest[row_tile][half] = now;
+        scale[row_tile][half] = exp2_approximate((before - now) * Kernel::score_scale(block));
+        moved |= now > before;
+      }
+
+    // Where it moved in some row of the warp: sums and outputs relative to the new one.
+    if (any_lane(moved))
+#pragma unroll
+      for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          sum[row_tile][half] *= scale[row_tile][half];
+#pragma unroll
+          for (int step = 0; step < value_steps; ++step) {
+            output[row_tile][step][half * 2] *= scale[row_tile][half];
+            output[row_tile][step][half * 2 + 1] *= scale[row_tile][half];
+          }
+        }
+
+    // Weights, their sums, and the weights as A of the product with the values: C of two products side by side is A.
+    unsigned weights[row_tiles][key_steps / 2][4];
+#pragma unroll
+    for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = largest[row_tile][half];
+        float shift = top == lowest() ? 0.0f : top * Kernel::score_scale(block);
+        int query = smaller(first_query + row_tile * 16 + fragment_row(lane, half * 2), queries - 1);
+#pragma unroll
+        for (int step = 0; step < key_steps; ++step) {
+          float pair[2];
+#pragma unroll
+          for (int element = 0; element < 2; ++element) {
+            float weight =
+                exp2_approximate(fmaf(score[row_tile][step][half * 2 + element], Kernel::score_scale(block), -shift));
+            sum[row_tile][half] += weight;
+            int key = smaller(first_key + step * 8 + fragment_column(lane, element), keys - 1);
+            pair[element] = Kernel::weight(arguments, block, rows[row_tile][half], weight, query, key);
+          }
+          weights[row_tile][step / 2][step % 2 * 2 + half] = pack<Value>(pair[0], pair[1]);
+        }
+      }
+
+    // Outputs: the products of weights and values.
+#pragma unroll
+    for (int step = 0; step < key_steps / 2; ++step)
+#pragma unroll
+      for (int pair = 0; pair < value_steps / 2; ++pair) {
+        unsigned b[4];
+        load_transposed<Kernel::value_columns>(b, value_tile, step * 16, pair * 16);
+#pragma unroll
+        for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
+          mma_m16n8k16<Value>(output[row_tile][pair * 2], weights[row_tile][step], b[0], b[1]);
+          mma_m16n8k16<Value>(output[row_tile][pair * 2 + 1], weights[row_tile][step], b[2], b[3]);
+        }
+      }
+  }
+
+  // The sum of each row over its four lanes; outputs divided by it. A row without keys is 0, its log-sum-exp -inf.
+#pragma unroll
+  for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float total = sum[row_tile][half];
+      total += shuffle_xor(total, 1);
+      total += shuffle_xor(total, 2);
+      int query = first_query + row_tile * 16 + fragment_row(lane, half * 2);
+      if (query >= queries)
+        continue;
+      if (lane % 4 == 0)
+        Kernel::store_log_sum_exp(arguments, block, query,
+                                  0.69314718055994531f *
+                                      (largest[row_tile][half] * Kernel::score_scale(block) + log2_approximate(total)),
+                                  total == 0.0f);
+      float inverse = total == 0.0f ? 0.0f : 1.0f / total;
+      typename Kernel::Output *row = Kernel::output_row(arguments, block, query);
+      bool pairs_aligned = (unsigned long long)row % (2 * sizeof(typename Kernel::Output)) == 0;
+#pragma unroll
+      for (int step = 0; step < value_steps; ++step) {
+        int column = step * 8 + fragment_column(lane, 0);
+        store_pair(row + column, output[row_tile][step][half * 2] * inverse,
+                   output[row_tile][step][half * 2 + 1] * inverse, value_width - column, pairs_aligned);
+      }
+    }
+}
+
+} // namespace attn
+
+#endif // ATTN_CUDA_ATTENTION

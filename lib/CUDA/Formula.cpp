@@ -1,0 +1,405 @@
+//===- Formula.cpp - Formulas of regions as C++ expressions ----------------===//
+
+#include "Formula.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+#include <fmt/format.h>
+
+using namespace attn;
+using namespace attn::cuda;
+
+/// No dimension is longer (the runtime checks it): sums of two indices fit in 32 bits.
+static constexpr int64_t longestDimension = int64_t(1) << 30;
+
+/// A number as text from which the compiler reads the same bits.
+static std::string literal(double value) {
+  float narrow = value;
+  if (std::isnan(narrow))
+    return "__builtin_nanf(\"\")";
+  if (std::isinf(narrow))
+    return narrow < 0 ? "-infinity()" : "infinity()";
+  std::string digits = fmt::format("{}", narrow);
+  if (digits.find_first_of(".e") == std::string::npos)
+    digits += ".0";
+  return digits + "f";
+}
+
+/// The C++ type of a value.
+static std::string typeOfValue(mlir::Type type, IntegerRange range) {
+  if (type.isSignlessInteger(1))
+    return "bool";
+  return type.isInteger() ? typeOf(range) : "float";
+}
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+/// How often each value below `value` is used.
+void FormulaWriter::count(mlir::Value value) {
+  if (uses[value]++ || known.contains(value))
+    return;
+  if (mlir::Operation *op = value.getDefiningOp(); op && !mlir::isa<ReduceOp>(op))
+    for (mlir::Value operand : op->getOperands())
+      if (!mlir::isa<AttnTensorType>(operand.getType()))
+        count(operand);
+}
+
+/// Whether a value of level `own` is a field here, rather than part of an expression.
+bool FormulaWriter::canBeField(Level own) const { return own == Level::Block || (own == Level::Row && hasRow); }
+
+/// Whether an operation takes so little time that it may as well be repeated.
+static bool isCheap(mlir::Operation *op) {
+  return mlir::isa<mlir::arith::ConstantOp, mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp,
+                   mlir::arith::CmpIOp, SizeOp>(op) ||
+         (mlir::isa<ReadOp>(op) && op->getNumOperands() == 1);
+}
+
+Expression FormulaWriter::write(mlir::Value value) {
+  if (auto found = known.find(value); found != known.end())
+    return found->second;
+  if (formulas.attention.indices.contains(value))
+    return {formulas.index(value), {0, longestDimension - 1}};
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op)
+    return {"0", {}};
+  if (!uses.contains(value))
+    count(value);
+  Level own = formulas.levelOf(value);
+  auto read = mlir::dyn_cast<ReadOp>(op);
+  // A value that changes less often than this function is called is a field; so are values of the fields' own level
+  // that are used twice.
+  bool isField = canBeField(own) && !isCheap(op) && (own < level || uses[value] > 1);
+  Expression result;
+  if (isField && own < level) {
+    FormulaWriter writer(formulas, own, own == Level::Row);
+    result = writer.write(value);
+  } else {
+    result = define(op);
+  }
+  std::string type = typeOfValue(value.getType(), result.range);
+  if (isField) {
+    llvm::StringRef name = "value";
+    if (auto parameter = read ? mlir::dyn_cast<mlir::BlockArgument>(read.getTensor()) : mlir::BlockArgument())
+      name = formulas.attention.kernel.getParameterName(parameter.getArgNumber());
+    bool isWritten = result.text.starts_with(own == Level::Block ? "block." : "row.") &&
+                     result.text.find_first_of(" ([") == std::string::npos;
+    if (!isWritten)
+      result.text = formulas.field(own, name, type, result.text);
+  } else if (uses[value] > 1 && !isCheap(op) && level != Level::Block) {
+    std::string name = fmt::format("value_{}", locals++);
+    text += fmt::format("    const {} {} = {};\n", type, name, result.text);
+    result.text = name;
+  }
+  known[value] = result;
+  return result;
+}
+
+Expression FormulaWriter::unsupported(mlir::Operation *op) {
+  if (formulas.problem.empty())
+    formulas.problem = "operation '" + op->getName().getStringRef().str() + "' on " +
+                       (op->getResult(0).getType().isF64() ? "f64" : "these types");
+  return {"0", {}};
+}
+
+Expression FormulaWriter::define(mlir::Operation *op) {
+  mlir::Type type = op->getResult(0).getType();
+  if (type.isF64() || llvm::any_of(op->getOperandTypes(), [](mlir::Type operand) { return operand.isF64(); }))
+    return unsupported(op);
+  if (auto read = mlir::dyn_cast<ReadOp>(op))
+    return element(read);
+  if (type.isInteger() && !type.isSignlessInteger(1))
+    return defineInteger(op);
+  return defineFloat(op);
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors
+//===----------------------------------------------------------------------===//
+
+Expression FormulaWriter::size(SizeAttr size) {
+  auto both = [&](auto combine) { return combine(this->size(size.getLhs()), this->size(size.getRhs())); };
+  switch (size.getKind()) {
+  case SizeKind::Constant:
+    return integer(size.getValue());
+  case SizeKind::Name:
+    return {formulas.sizeName(size.getName().getValue()), {0, longestDimension}};
+  case SizeKind::Add:
+    return both(add);
+  case SizeKind::Sub:
+    return both(subtract);
+  case SizeKind::Mul:
+    return both(multiply);
+  case SizeKind::FloorDiv:
+    return both(floorDivide);
+  case SizeKind::Mod:
+    return both(floorModulo);
+  }
+  llvm_unreachable("unknown size kind");
+}
+
+std::string FormulaWriter::subscript(mlir::Value value, SizeAttr size) {
+  Expression index = write(value);
+  if (mlir::isa<mlir::BlockArgument>(value) || isInRange(value, size))
+    return index.operand();
+  return fmt::format("subscript({}, {})", index.text, subtract(this->size(size), integer(1)).text);
+}
+
+/// Where the element is that the first `dimensions` subscripts say: what only the block or only the row changes is
+/// added once.
+std::string FormulaWriter::address(ReadOp read, size_t dimensions) {
+  std::string tensor = formulas.tensor(read.getTensor()), base = tensor + ".data";
+  llvm::ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
+  llvm::StringRef name = formulas.attention.kernel
+                             .getParameterName(mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber());
+  std::string type = "const " + elementType(read.getTensor().getType().getElementType()) + " *";
+  for (Level part : {Level::Block, Level::Row, Level::Element}) {
+    std::string offset;
+    bool isField = canBeField(part) && part < level;
+    FormulaWriter writer(formulas, part, part == Level::Row);
+    for (size_t dimension = 0; dimension < dimensions; ++dimension) {
+      mlir::Value at = read.getSubscripts()[dimension];
+      if (formulas.levelOf(at) == part)
+        offset += fmt::format(" + {} * {}.stride[{}]",
+                              isField ? writer.subscript(at, shape[dimension]) : subscript(at, shape[dimension]),
+                              tensor, dimension);
+    }
+    if (offset.empty())
+      continue;
+    base += offset;
+    if (isField)
+      base = formulas.field(part, name, type, base);
+  }
+  return base;
+}
+
+std::string FormulaWriter::rowAddress(ReadOp read) { return address(read, read.getSubscripts().size() - 1); }
+
+Expression FormulaWriter::element(ReadOp read) {
+  mlir::Type type = read.getTensor().getType().getElementType();
+  unsigned rank = read.getSubscripts().size();
+  std::string element;
+  if (rank == 0) {
+    element = formulas.tensor(read.getTensor());
+  } else {
+    std::string place = address(read, rank);
+    element = place.find(' ') == std::string::npos ? "*" + place : "*(" + place + ")";
+  }
+  if (type.isBF16() || type.isF16())
+    return {fmt::format("to_float({})", element), {}};
+  if (type.isF32() || type.isSignlessInteger(1))
+    return {element, {}};
+  if (!type.isInteger())
+    return unsupported(read);
+  unsigned bits = type.getIntOrFloatBitWidth();
+  if (bits == 64)
+    return {element, {}};
+  IntegerRange range = type.isUnsignedInteger()
+                           ? IntegerRange{0, (int64_t(1) << bits) - 1}
+                           : IntegerRange{-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
+  return {bits < 32 ? fmt::format("int({})", element) : element, range};
+}
+
+//===----------------------------------------------------------------------===//
+// Integers
+//===----------------------------------------------------------------------===//
+
+Expression FormulaWriter::defineInteger(mlir::Operation *op) {
+  using namespace mlir;
+  auto operand = [&](unsigned index) { return write(op->getOperand(index)); };
+  auto wrapped = [](const std::string &text, unsigned bits) -> Expression {
+    const char *type = bits == 8 ? "signed char" : "int";
+    IntegerRange range = {-(int64_t(1) << (bits - 1)), (int64_t(1) << (bits - 1)) - 1};
+    return {bits == 8 ? fmt::format("int({}({}))", type, text) : fmt::format("{}({})", type, text), range};
+  };
+  return llvm::TypeSwitch<Operation *, Expression>(op)
+      .Case([&](arith::ConstantOp constant) { return integer(cast<IntegerAttr>(constant.getValue()).getInt()); })
+      .Case([&](SizeOp size) { return this->size(size.getSize()); })
+      .Case([&](arith::AddIOp) { return add(operand(0), operand(1)); })
+      .Case([&](arith::SubIOp) { return subtract(operand(0), operand(1)); })
+      .Case([&](arith::MulIOp) { return multiply(operand(0), operand(1)); })
+      .Case([&](FloorDivOp) { return floorDivide(operand(0), operand(1)); })
+      .Case([&](ModOp) { return floorModulo(operand(0), operand(1)); })
+      .Case([&](arith::MaxSIOp) { return extremum(operand(0), operand(1), true); })
+      .Case([&](arith::MinSIOp) { return extremum(operand(0), operand(1), false); })
+      .Case([&](arith::SelectOp) -> Expression {
+        Expression a = operand(1), b = operand(2);
+        IntegerRange range = {std::min(a.range.low, b.range.low), std::max(a.range.high, b.range.high)};
+        return {fmt::format("{} ? {} : {}", operand(0).operand(), a.operand(), b.operand()), range};
+      })
+      .Case([&](arith::ExtUIOp widen) -> Expression {
+        if (widen.getIn().getType().isSignlessInteger(1))
+          return {fmt::format("{} ? 1 : 0", operand(0).operand()), {0, 1}};
+        if (widen.getIn().getType().isInteger(8))
+          return {fmt::format("int((unsigned char)({}))", operand(0).text), {0, 255}};
+        return unsupported(op);
+      })
+      .Case([&](arith::ExtSIOp) { return operand(0); })
+      .Case([&](arith::TruncIOp narrow) {
+        unsigned bits = narrow.getType().getIntOrFloatBitWidth();
+        return bits == 8 || bits == 32 ? wrapped(operand(0).text, bits) : unsupported(op);
+      })
+      .Case([&](arith::FPToSIOp) -> Expression {
+        unsigned bits = op->getResult(0).getType().getIntOrFloatBitWidth();
+        std::string whole = fmt::format("int64({})", operand(0).text);
+        if (bits == 64)
+          return {whole, {}};
+        return bits == 8 || bits == 32 ? wrapped(whole, bits) : unsupported(op);
+      })
+      .Case([&](math::AbsIOp) -> Expression {
+        Expression a = operand(0);
+        return extremum(a, subtract(integer(0), a), true);
+      })
+      .Default([&](Operation *) { return unsupported(op); });
+}
+
+//===----------------------------------------------------------------------===//
+// Floats and booleans
+//===----------------------------------------------------------------------===//
+
+static const char *signOf(mlir::arith::CmpIPredicate predicate) {
+  using mlir::arith::CmpIPredicate;
+  switch (predicate) {
+  case CmpIPredicate::eq:
+    return "==";
+  case CmpIPredicate::ne:
+    return "!=";
+  case CmpIPredicate::slt:
+    return "<";
+  case CmpIPredicate::sle:
+    return "<=";
+  case CmpIPredicate::sgt:
+    return ">";
+  case CmpIPredicate::sge:
+    return ">=";
+  default:
+    return nullptr;
+  }
+}
+
+/// The comparison of two numbers, and whether its negation is meant: the unordered ones are negations of ordered ones.
+static std::pair<const char *, bool> signOf(mlir::arith::CmpFPredicate predicate) {
+  using mlir::arith::CmpFPredicate;
+  switch (predicate) {
+  case CmpFPredicate::OEQ:
+    return {"==", false};
+  case CmpFPredicate::UNE:
+    return {"!=", false};
+  case CmpFPredicate::OLT:
+    return {"<", false};
+  case CmpFPredicate::OLE:
+    return {"<=", false};
+  case CmpFPredicate::OGT:
+    return {">", false};
+  case CmpFPredicate::OGE:
+    return {">=", false};
+  case CmpFPredicate::ULT:
+    return {">=", true};
+  case CmpFPredicate::ULE:
+    return {">", true};
+  case CmpFPredicate::UGT:
+    return {"<=", true};
+  case CmpFPredicate::UGE:
+    return {"<", true};
+  default:
+    return {nullptr, false};
+  }
+}
+
+/// Functions of one number that C++ has.
+static const char *functionOf(mlir::Operation *op) {
+  using namespace mlir;
+  return llvm::TypeSwitch<Operation *, const char *>(op)
+      .Case([](math::ExpOp) { return "expf"; })
+      .Case([](math::Exp2Op) { return "exp2f"; })
+      .Case([](math::LogOp) { return "logf"; })
+      .Case([](math::Log2Op) { return "log2f"; })
+      .Case([](math::SqrtOp) { return "sqrtf"; })
+      .Case([](math::RsqrtOp) { return "1.0f / sqrtf"; })
+      .Case([](math::SinOp) { return "sinf"; })
+      .Case([](math::CosOp) { return "cosf"; })
+      .Case([](math::TanhOp) { return "tanhf"; })
+      .Case([](math::ErfOp) { return "erff"; })
+      .Case([](math::AbsFOp) { return "fabsf"; })
+      .Case([](math::FloorOp) { return "floorf"; })
+      .Case([](math::RoundEvenOp) { return "rintf"; })
+      .Default([](Operation *) { return nullptr; });
+}
+
+Expression FormulaWriter::defineFloat(mlir::Operation *op) {
+  using namespace mlir;
+  auto operand = [&](unsigned index) { return write(op->getOperand(index)).operand(); };
+  auto plain = [&](unsigned index) { return write(op->getOperand(index)).text; };
+  auto infix = [&](const char *sign) -> Expression {
+    return {fmt::format("{} {} {}", operand(0), sign, operand(1)), {}};
+  };
+  auto call = [&](const char *name) -> Expression { return {fmt::format("{}({}, {})", name, plain(0), plain(1)), {}}; };
+  mlir::Type type = op->getResult(0).getType();
+  // A number that the source rounds to a narrower type.
+  auto rounded = [&](const std::string &text) -> Expression {
+    if (type.isBF16() || type.isF16())
+      return {fmt::format("to_float(from_float<{}>({}))", elementType(type), text), {}};
+    return {text, {}};
+  };
+  if (const char *function = functionOf(op))
+    return {fmt::format("{}({})", function, plain(0)), {}};
+  return llvm::TypeSwitch<Operation *, Expression>(op)
+      .Case([&](arith::ConstantOp constant) -> Expression {
+        if (auto number = dyn_cast<FloatAttr>(constant.getValue()))
+          return {literal(number.getValueAsDouble()), {}};
+        return {cast<IntegerAttr>(constant.getValue()).getValue().isZero() ? "false" : "true", {}};
+      })
+      .Case([&](arith::AddFOp) { return infix("+"); })
+      .Case([&](arith::SubFOp) { return infix("-"); })
+      .Case([&](arith::MulFOp) { return infix("*"); })
+      .Case([&](arith::DivFOp division) -> Expression {
+        // A divisor that no query and no key changes is inverted once.
+        Level divisor = formulas.levelOf(division.getRhs());
+        if (divisor != Level::Block || level == Level::Block)
+          return infix("/");
+        FormulaWriter writer(formulas, Level::Block, false);
+        std::string value = "1.0f / " + writer.write(division.getRhs()).operand();
+        return {fmt::format("{} * {}", operand(0), formulas.field(Level::Block, "inverse", "float", value)), {}};
+      })
+      .Case([&](arith::RemFOp) { return call("fmodf"); })
+      .Case([&](math::PowFOp) { return call("powf"); })
+      .Case([&](arith::NegFOp) -> Expression { return {"-" + operand(0), {}}; })
+      .Case([&](arith::MaximumFOp) { return call("maximum"); })
+      .Case([&](arith::MinimumFOp) { return call("minimum"); })
+      .Case([&](arith::SelectOp) -> Expression {
+        return {fmt::format("{} ? {} : {}", operand(0), operand(1), operand(2)), {}};
+      })
+      .Case([&](arith::SIToFPOp) { return rounded(fmt::format("float({})", plain(0))); })
+      .Case([&](arith::UIToFPOp) -> Expression { return {fmt::format("{} ? 1.0f : 0.0f", operand(0)), {}}; })
+      .Case([&](arith::ExtFOp) -> Expression { return {plain(0), {}}; })
+      .Case([&](arith::TruncFOp) { return rounded(plain(0)); })
+      .Case([&](arith::CmpIOp comparison) {
+        const char *sign = signOf(comparison.getPredicate());
+        return sign ? infix(sign) : unsupported(op);
+      })
+      .Case([&](arith::CmpFOp comparison) -> Expression {
+        auto [sign, negated] = signOf(comparison.getPredicate());
+        if (!sign)
+          return unsupported(op);
+        return negated ? Expression{"!(" + infix(sign).text + ")", {}} : infix(sign);
+      })
+      .Case([&](arith::AndIOp) { return infix("&&"); })
+      .Case([&](arith::OrIOp) { return infix("||"); })
+      .Case([&](arith::XOrIOp) { return infix("!="); })
+      .Case([&](DropoutOp dropout) -> Expression {
+        std::string probability = plain(1);
+        std::string words = fmt::format("dropped_words({})", probability),
+                    scale = fmt::format("1.0f / (1.0f - {})", write(dropout.getProbability()).operand());
+        if (formulas.levelOf(dropout.getProbability()) == Level::Block && level != Level::Block) {
+          words = formulas.field(Level::Block, "dropped", "unsigned long long", words);
+          scale = formulas.field(Level::Block, "scale_of_kept", "float", scale);
+        }
+        return {fmt::format("dropout({}, {}, {}, {}, {})", plain(0), scale, words, plain(2), plain(3)), {}};
+      })
+      .Default([&](Operation *) { return unsupported(op); });
+}

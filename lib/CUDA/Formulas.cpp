@@ -1,0 +1,114 @@
+//===- Formulas.cpp - Names and fields that formulas refer to --------------===//
+
+#include "Formula.h"
+#include "attn/Analysis/Dependence.h"
+
+#include <fmt/format.h>
+
+using namespace attn;
+using namespace attn::cuda;
+
+/// Words that are no names in C++, and macros of the headers that come with it.
+static const char *const words[] = {
+    "alignas",   "alignof",   "and",      "asm",      "auto",     "bitand",  "bitor",    "bool",     "break",
+    "case",      "catch",     "char",     "class",    "compl",    "concept", "const",    "continue", "decltype",
+    "default",   "delete",    "do",       "double",   "else",     "enum",    "explicit", "export",   "extern",
+    "false",     "float",     "for",      "friend",   "goto",     "if",      "inline",   "int",      "long",
+    "mutable",   "namespace", "new",      "noexcept", "not",      "nullptr", "operator", "or",       "private",
+    "protected", "public",    "register", "requires", "return",   "short",   "signed",   "sizeof",   "static",
+    "struct",    "switch",    "template", "this",     "throw",    "true",    "try",      "typedef",  "typeid",
+    "typename",  "union",     "unsigned", "using",    "virtual",  "void",    "volatile", "wchar_t",  "while",
+    "xor",       "linux",     "unix",     "NULL",     "INFINITY", "NAN",     "I",        "size",     "first_query"};
+
+std::string Names::unique(llvm::StringRef wanted) {
+  if (taken.empty())
+    for (const char *word : words)
+      taken.insert(word);
+  std::string name = wanted.str();
+  for (int number = 2; !taken.insert(name).second; ++number)
+    name = fmt::format("{}_{}", wanted.str(), number);
+  return name;
+}
+
+std::string Expression::operand() const {
+  int depth = 0;
+  for (char letter : text) {
+    depth += letter == '(' || letter == '[' || letter == '{'   ? 1
+             : letter == ')' || letter == ']' || letter == '}' ? -1
+                                                               : 0;
+    if (letter == ' ' && depth == 0)
+      return "(" + text + ")";
+  }
+  return text.starts_with("-") ? "(" + text + ")" : text;
+}
+
+Formulas::Formulas(Attention &attention) : attention(attention) {
+  KernelOp kernel = attention.kernel;
+  Names sizeNames;
+  for (mlir::StringAttr name : kernel.getSizeNames())
+    sizes[name.str()] = sizeNames.unique(name.getValue());
+  for (unsigned number = 0; number < kernel.getParameters().size(); ++number)
+    parameters.push_back(members.unique(kernel.getParameterName(number)));
+  for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
+    outputs.push_back(members.unique(kernel.getReturn().getOutputName(number)));
+  for (mlir::BlockArgument index : attention.sum.getBody().getArguments())
+    if (index != attention.queryIndex() && index != attention.keyIndex() && index != attention.columnIndex())
+      blockIndices[index] = blockNames.unique(indexName(index));
+}
+
+Level Formulas::levelOf(mlir::Value value) const {
+  Level level = Level::Block;
+  for (mlir::Value index : dependence(value)) {
+    auto own = attention.indices.find(index);
+    if (own == attention.indices.end() || own->second == attention.keyIndex())
+      return Level::Element;
+    if (own->second == attention.queryIndex())
+      level = Level::Row;
+  }
+  return level;
+}
+
+std::string Formulas::field(Level level, llvm::StringRef name, const std::string &type, const std::string &value) {
+  std::vector<Field> &fields = level == Level::Block ? blockFields : rowFields;
+  const char *owner = level == Level::Block ? "block." : "row.";
+  for (const Field &field : fields)
+    if (field.type == type && field.value == value)
+      return owner + field.name;
+  fields.push_back({type, (level == Level::Block ? blockNames : rowNames).unique(name), value});
+  return owner + fields.back().name;
+}
+
+std::string Formulas::index(mlir::Value index) const {
+  mlir::BlockArgument own = attention.indices.lookup(index);
+  if (own == attention.queryIndex())
+    return "query";
+  if (own == attention.keyIndex())
+    return "key";
+  return "block." + blockIndices.lookup(own);
+}
+
+std::string Formulas::tensor(mlir::Value parameter) const {
+  return "arguments." + parameters[mlir::cast<mlir::BlockArgument>(parameter).getArgNumber()];
+}
+
+std::string cuda::elementType(mlir::Type type) {
+  if (type.isBF16())
+    return "bfloat16";
+  if (type.isF16())
+    return "float16";
+  if (type.isF32())
+    return "float";
+  if (type.isF64())
+    return "double";
+  if (type.isSignlessInteger(1))
+    return "bool";
+  bool isUnsigned = type.isUnsignedInteger();
+  switch (type.getIntOrFloatBitWidth()) {
+  case 8:
+    return isUnsigned ? "unsigned char" : "signed char";
+  case 32:
+    return "int";
+  default:
+    return "int64";
+  }
+}

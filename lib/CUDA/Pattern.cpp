@@ -1,0 +1,239 @@
+//===- Pattern.cpp - Kernels that are one attention -----------------------===//
+
+#include "Pattern.h"
+#include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Fusion.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace attn;
+using namespace attn::cuda;
+
+static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
+  return region.front().getTerminator()->getOperand(position);
+}
+
+static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
+
+//===----------------------------------------------------------------------===//
+// What an attention is made of
+//===----------------------------------------------------------------------===//
+
+mlir::BlockArgument Attention::queryIndex() {
+  return sum.getBody().getArgument(sum.getQuery());
+}
+
+mlir::BlockArgument Attention::keyIndex() { return sum.getBody().getArguments().back(); }
+
+mlir::BlockArgument Attention::columnIndex() {
+  return sum.getBody().getArguments().drop_back().back();
+}
+
+SizeAttr Attention::dotSize() { return dots.front().getSize(0); }
+SizeAttr Attention::valueSize() { return indexSize(columnIndex()); }
+
+mlir::Value Attention::score() { return yielded(definition(softmax.getScore())); }
+
+mlir::Value Attention::mask() {
+  mlir::Value mask = softmax.getMask();
+  return mask ? yielded(definition(mask)) : mlir::Value();
+}
+
+mlir::Value Attention::sink() {
+  mlir::Value sink = softmax.getSink();
+  return sink ? yielded(definition(sink)) : mlir::Value();
+}
+
+//===----------------------------------------------------------------------===//
+// Recognition
+//===----------------------------------------------------------------------===//
+
+namespace {
+class Recognition {
+public:
+  explicit Recognition(KernelOp kernel) { attention.kernel = kernel; }
+
+  llvm::Expected<Attention> run() {
+    for (auto step : {&Recognition::findOutputs, &Recognition::findSoftmax, &Recognition::findDot,
+                      &Recognition::findValue, &Recognition::checkReads})
+      if (std::string problem = (this->*step)(); !problem.empty())
+        return llvm::createStringError(problem);
+    return attention;
+  }
+
+private:
+  std::string findOutputs() {
+    ReturnOp outputs = attention.kernel.getReturn();
+    mlir::Value logSumExp;
+    for (auto [number, value] : llvm::enumerate(outputs.getOutputs())) {
+      mlir::Operation *op = value.getDefiningOp();
+      std::string name = outputs.getOutputName(number).str();
+      if (auto sum = mlir::dyn_cast<WeightedSumOp>(op); sum && !attention.sum) {
+        attention.sum = sum;
+        attention.output = number;
+      } else if (auto softmax = mlir::dyn_cast<SoftmaxOp>(op); softmax && value == softmax.getLogsumexp()) {
+        attention.logSumExp = number;
+        logSumExp = value;
+      } else {
+        return "the output '" + name + "' is neither the weighted sum nor its log-sum-exp";
+      }
+      mlir::Type element = outputs.getOutputType(number).getElementType();
+      if (!element.isF32() && !element.isF16() && !element.isBF16())
+        return "the output '" + name + "' is not f32, f16 or bf16";
+    }
+    if (!attention.sum)
+      return "no output is a weighted sum";
+    if (static_cast<int64_t>(attention.sum.getQuery()) < 0)
+      return "the weighted sum '" + attention.sum.getName().str() + "' has no query index";
+    attention.weight = proportionalTo(yielded(attention.sum.getBody()));
+    if (!attention.weight)
+      return "the weights of '" + attention.sum.getName().str() + "' are not those of one softmax";
+    attention.softmax = attention.weight.getTensor().getDefiningOp<SoftmaxOp>();
+    if (logSumExp && logSumExp != attention.softmax.getLogsumexp())
+      return "the output '" + outputs.getOutputName(*attention.logSumExp).str() +
+             "' is the log-sum-exp of another softmax";
+    return {};
+  }
+
+  std::string findSoftmax() {
+    mlir::Region &body = attention.sum.getBody();
+    for (mlir::BlockArgument index : body.getArguments())
+      attention.indices[index] = index;
+    if (!attention.sum.getWhere().empty())
+      for (auto [index, own] : llvm::zip(attention.sum.getWhere().getArguments(), body.getArguments()))
+        attention.indices[index] = own;
+    llvm::SmallVector<mlir::BlockArgument> at;
+    for (mlir::Value subscript : attention.weight.getSubscripts()) {
+      auto index = mlir::dyn_cast<mlir::BlockArgument>(subscript);
+      if (!index || (index == attention.keyIndex()) != (subscript == attention.weight.getSubscripts().back()) ||
+          llvm::is_contained(at, index))
+        return "the weight is not read at the indices of '" + attention.sum.getName().str() + "'";
+      at.push_back(index);
+    }
+    if (!llvm::is_contained(at, attention.queryIndex()))
+      return "the weight does not depend on the query index";
+    for (mlir::Value tensor : {attention.softmax.getScore(), attention.softmax.getMask(), attention.softmax.getSink()})
+      if (tensor)
+        for (auto [index, own] : llvm::zip(definition(tensor).getArguments(), at))
+          attention.indices[index] = own;
+    return {};
+  }
+
+  /// Whether a formula depends on an index of the sum.
+  bool dependsOn(mlir::Value value, mlir::BlockArgument own) {
+    return llvm::any_of(dependence(value), [&](mlir::Value index) { return attention.indices.lookup(index) == own; });
+  }
+
+  /// Whether two values of formulas are the same, index by index; `same` has pairs of index variables that are.
+  bool isSame(mlir::Value a, mlir::Value b, llvm::DenseMap<mlir::Value, mlir::Value> &same) {
+    if (a == b || same.lookup(a) == b)
+      return true;
+    if (mlir::isa<mlir::BlockArgument>(a) || mlir::isa<mlir::BlockArgument>(b))
+      return attention.indices.contains(a) && attention.indices.lookup(a) == attention.indices.lookup(b);
+    mlir::Operation *x = a.getDefiningOp(), *y = b.getDefiningOp();
+    return x->getName() == y->getName() && x->getAttrDictionary() == y->getAttrDictionary() &&
+           x->getNumRegions() == 0 && x->getNumOperands() == y->getNumOperands() &&
+           llvm::all_of(llvm::zip(x->getOperands(), y->getOperands()),
+                        [&](auto pair) { return isSame(std::get<0>(pair), std::get<1>(pair), same); });
+  }
+
+  bool isSame(ReduceOp a, ReduceOp b) {
+    if (a.getSizes() != b.getSizes() || b.getKind() != ReduceKind::Sum || b.isConditional())
+      return false;
+    llvm::DenseMap<mlir::Value, mlir::Value> same;
+    for (auto [x, y] : llvm::zip(a.getBody().getArguments(), b.getBody().getArguments()))
+      same[x] = y;
+    return isSame(yielded(a.getBody()), yielded(b.getBody()), same);
+  }
+
+  std::string findDot() {
+    llvm::SmallVector<ReduceOp> all;
+    llvm::append_range(all, definition(attention.softmax.getScore()).getOps<ReduceOp>());
+    if (all.empty())
+      return "the score has no dot product";
+    if (mlir::Value mask = attention.softmax.getMask())
+      llvm::append_range(all, definition(mask).getOps<ReduceOp>());
+    ReduceOp dot = all.front();
+    if (dot.getKind() != ReduceKind::Sum || dot.getIndices().size() != 1 || dot.isConditional())
+      return "the score's reduction is not a sum over one index without a condition";
+    auto product = yielded(dot.getBody()).getDefiningOp<mlir::arith::MulFOp>();
+    attention.query = product ? product.getLhs().getDefiningOp<ReadOp>() : ReadOp();
+    attention.key = product ? product.getRhs().getDefiningOp<ReadOp>() : ReadOp();
+    if (!attention.query || !attention.key)
+      return "the score's sum is not one of products of two tensors' elements";
+    if (dependsOn(attention.query, attention.keyIndex()))
+      std::swap(attention.query, attention.key);
+    if (dependsOn(attention.query, attention.keyIndex()) || dependsOn(attention.key, attention.queryIndex()) ||
+        !dependsOn(attention.key, attention.keyIndex()))
+      return "the score's sum is not one of products of a query's and a key's elements";
+    for (ReadOp read : {attention.query, attention.key})
+      if (std::string problem = checkRow(read, dot.getBody().getArgument(0)); !problem.empty())
+        return problem;
+    if (elementOf(attention.query) != elementOf(attention.key))
+      return "queries and keys have different types";
+    for (ReduceOp other : llvm::ArrayRef(all).drop_front())
+      if (!isSame(dot, other))
+        return "the score or its mask has a second sum";
+    attention.dots = all;
+    return {};
+  }
+
+  std::string findValue() {
+    mlir::Value value = yielded(attention.sum.getBody(), 1);
+    attention.value = value.getDefiningOp<ReadOp>();
+    if (!attention.value)
+      return "the values are not a tensor's elements";
+    if (dependsOn(value, attention.queryIndex()))
+      return "the values depend on the query";
+    return checkRow(attention.value, attention.columnIndex());
+  }
+
+  static mlir::Type elementOf(ReadOp read) { return read.getTensor().getType().getElementType(); }
+
+  std::string nameOf(ReadOp read) {
+    if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(read.getTensor()))
+      return attention.kernel.getParameterName(parameter.getArgNumber()).str();
+    if (auto statement = read.getTensor().getDefiningOp<DefinitionOpInterface>())
+      return statement.getName().str();
+    return read.getTensor().getDefiningOp<SoftmaxOp>().getName().str();
+  }
+
+  /// `read` goes along the rows of a tensor of 16-bit floats.
+  std::string checkRow(ReadOp read, mlir::BlockArgument column) {
+    std::string name = nameOf(read);
+    if (!elementOf(read).isF16() && !elementOf(read).isBF16())
+      return "'" + name + "' is not f16 or bf16";
+    if (read.getSubscripts().empty() || read.getSubscripts().back() != column || !isInRange(column, lastSize(read)))
+      return "'" + name + "' is not read along its last dimension";
+    for (mlir::Value subscript : read.getSubscripts().drop_back())
+      if (dependence(subscript).contains(column))
+        return "'" + name + "' has two subscripts that depend on its column";
+    return {};
+  }
+
+  static SizeAttr lastSize(ReadOp read) { return read.getTensor().getType().getShape().back(); }
+
+  /// All that is read is a parameter, and no formula has a sum of its own.
+  std::string checkReads() {
+    std::string problem;
+    auto check = [&](mlir::Operation *owner) {
+      owner->walk([&](mlir::Operation *op) {
+        if (auto read = mlir::dyn_cast<ReadOp>(op);
+            read && read != attention.weight && !mlir::isa<mlir::BlockArgument>(read.getTensor()))
+          problem = "'" + nameOf(read) + "', which another statement computes, is read";
+        if (auto reduce = mlir::dyn_cast<ReduceOp>(op); reduce && !llvm::is_contained(attention.dots, reduce))
+          problem = "a formula beside the score has a sum";
+      });
+    };
+    check(attention.sum);
+    for (mlir::Value tensor : {attention.softmax.getScore(), attention.softmax.getMask(), attention.softmax.getSink()})
+      if (tensor)
+        check(tensor.getDefiningOp());
+    return problem;
+  }
+
+  Attention attention;
+};
+} // namespace
+
+llvm::Expected<Attention> cuda::recognise(KernelOp kernel) { return Recognition(kernel).run(); }

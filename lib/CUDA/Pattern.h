@@ -1,0 +1,53 @@
+//===- Pattern.h - Kernels that are one attention ---------------*- C++ -*-===//
+//
+//   score[…, m, n]  = formula of dot = sum[d](query[…, m, d] * key[…, n, d]), indices and tensors
+//   weight[…, m, n] = softmax[n](score[…, m, n] where mask, sink = …)
+//   out[…, m, e]    = sum[n](formula proportional to weight[…, m, n] * value[…, n, e] where condition)
+//
+// with f16 or bf16 queries, keys and values, and nothing else but the log-sum-exp returned.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_CUDA_PATTERN_H
+#define ATTN_LIB_CUDA_PATTERN_H
+
+#include "attn/IR/Attn.h"
+
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/Support/Error.h"
+
+#include <optional>
+
+namespace attn::cuda {
+
+struct Attention {
+  KernelOp kernel;
+  WeightedSumOp sum;
+  SoftmaxOp softmax;
+  ReadOp weight;                    ///< Of the softmax's weight, in the sum.
+  llvm::SmallVector<ReduceOp> dots; ///< The dot product; the score and its mask may have one each, which are the same.
+  ReadOp query, key, value;
+  unsigned output;                   ///< Of the kernel: the sum.
+  std::optional<unsigned> logSumExp; ///< Of the kernel, if it is one.
+
+  /// What each index variable of the formulas is: one of the sum's.
+  llvm::DenseMap<mlir::Value, mlir::BlockArgument> indices;
+
+  mlir::BlockArgument queryIndex();
+  mlir::BlockArgument keyIndex();
+  mlir::BlockArgument columnIndex();
+  /// The sizes of the dot product and of the values' rows.
+  SizeAttr dotSize();
+  SizeAttr valueSize();
+  /// The formula of the score, the mask or the sink. Null where there is none.
+  mlir::Value score();
+  mlir::Value mask();
+  mlir::Value sink();
+};
+
+/// Fails with what is not supported where `kernel` is something else.
+llvm::Expected<Attention> recognise(KernelOp kernel);
+
+} // namespace attn::cuda
+
+#endif // ATTN_LIB_CUDA_PATTERN_H

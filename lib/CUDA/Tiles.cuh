@@ -1,0 +1,104 @@
+//===- Tiles.cuh - Tiles in shared memory and in registers ------*- C++ -*-===//
+//
+// A tile in shared memory has `columns` elements a row, a multiple of 16, in segments of 16 bytes. The segments of a
+// row are in another order in each of eight rows, so that the eight rows that ldmatrix reads of one column of segments
+// are in different banks:
+//
+//   64 columns and more   segment s of row r is at s ^ (r % 8)             a row is 128 bytes or a multiple
+//   32 columns            at s ^ (r / 2 % 4)                               two rows are 128 bytes
+//   16 columns            at s ^ (r / 4 % 2)                               four rows are 128 bytes
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_CUDA_TILES
+#define ATTN_CUDA_TILES
+
+namespace attn {
+
+template <int columns> struct TileLayout {
+  static_assert(columns % 16 == 0, "a tile has a multiple of 16 columns");
+  static constexpr int pitch = columns == 16 ? 16 : columns <= 32 ? 32 : (columns + 63) / 64 * 64; ///< Elements.
+  static constexpr int segments = pitch / 8;
+  static constexpr int rows = segments >= 8 ? 1 : 8 / segments; ///< In 128 bytes.
+
+  /// Where a segment is, in elements.
+  static __device__ constexpr int offset(int row, int segment) {
+    return row * pitch + (segment ^ row / rows % (segments >= 8 ? 8 : segments)) * 8;
+  }
+};
+
+/// The row and the column of a lane's number `element` (0 to 3) in a 16 x 8 fragment of C.
+__device__ constexpr int fragment_row(int lane, int element) { return lane / 4 + element / 2 * 8; }
+__device__ constexpr int fragment_column(int lane, int element) { return lane % 4 * 2 + element % 2; }
+
+/// Whether every row of `tensor` begins at a multiple of 16 bytes.
+template <typename Element, int rank> __device__ bool is_aligned(const Tensor<Element, rank> &tensor) {
+  unsigned long long all = (unsigned long long)tensor.data / sizeof(Element);
+  for (int dimension = 0; dimension + 1 < rank; ++dimension)
+    all |= (unsigned long long)tensor.stride[dimension];
+  return all % (16 / sizeof(Element)) == 0;
+}
+
+/// Begins to copy rows `first` to `first + tile_rows` of a tensor, which `row_at` gives the addresses of, to a tile.
+/// The tensor has `rows` rows, at least one, and `width` columns; the tile has 0 beyond.
+template <int tile_rows, int columns, int threads, typename Element, typename RowAt>
+__device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first, int rows, int width, bool aligned) {
+  constexpr int segments = columns / 8;
+#pragma unroll
+  for (int item = thread_index(); item < tile_rows * segments; item += threads) {
+    int row = item / segments, column = item % segments * 8;
+    const Element *source = row_at(smaller(first + row, rows - 1));
+    Element *target = tile + TileLayout<columns>::offset(row, item % segments);
+    int count = first + row < rows ? larger(0, smaller(8, width - column)) : 0;
+    if (aligned) {
+      cp_async(target, count > 0 ? source + column : source, count * int(sizeof(Element)));
+      continue;
+    }
+    Segment segment = {};
+#pragma unroll
+    for (int element = 0; element < 8; ++element)
+      if (element < count)
+        segment.words[element / 2] |= unsigned(source[column + element].bits) << element % 2 * 16;
+    *reinterpret_cast<Segment *>(target) = segment;
+  }
+}
+
+/// A of rows [row, row + 16) and columns [column, column + 16) of a tile.
+template <int columns, typename Element>
+__device__ __forceinline__ void load_rows(unsigned (&a)[4], const Element *tile, int row, int column) {
+  int lane = thread_index() % 32;
+  ldmatrix_x4(a, tile + TileLayout<columns>::offset(row + lane % 16, column / 8 + lane / 16));
+}
+
+/// B of two products, whose columns are rows [row, row + 8) and [row + 8, row + 16) of a tile, and whose rows are its
+/// columns [column, column + 16): b[0], b[1] and b[2], b[3].
+template <int columns, typename Element>
+__device__ __forceinline__ void load_as_columns(unsigned (&b)[4], const Element *tile, int row, int column) {
+  int lane = thread_index() % 32;
+  ldmatrix_x4(b, tile + TileLayout<columns>::offset(row + lane / 16 * 8 + lane % 8, column / 8 + lane / 8 % 2));
+}
+
+/// B of two products, of rows [row, row + 16) of a tile and of columns [column, column + 8) and [column + 8,
+/// column + 16).
+template <int columns, typename Element>
+__device__ __forceinline__ void load_transposed(unsigned (&b)[4], const Element *tile, int row, int column) {
+  int lane = thread_index() % 32;
+  ldmatrix_x4_transposed(b, tile + TileLayout<columns>::offset(row + lane % 16, column / 8 + lane / 16));
+}
+
+/// Two numbers that are side by side in a row, of which `count` are inside; at once where the pair is aligned.
+template <typename Element>
+__device__ __forceinline__ void store_pair(Element *target, float first, float second, int count, bool aligned) {
+  if (sizeof(Element) == 2 && aligned && count >= 2) {
+    *reinterpret_cast<unsigned *>(target) = pack<Element>(first, second);
+    return;
+  }
+  if (count >= 1)
+    target[0] = from_float<Element>(first);
+  if (count >= 2)
+    target[1] = from_float<Element>(second);
+}
+
+} // namespace attn
+
+#endif // ATTN_CUDA_TILES

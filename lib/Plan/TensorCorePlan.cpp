@@ -1,0 +1,40 @@
+//===- TensorCorePlan.cpp - Sizes of attention on tensor cores -------------===//
+
+#include "attn/Plan/TensorCorePlan.h"
+
+#include <algorithm>
+
+using namespace attn;
+
+/// What a block can have on sm_90; 163 KiB on sm_80, 99 KiB on sm_86 and sm_89.
+static constexpr int mostSharedBytes = 227 * 1024;
+
+/// Elements from a row of a tile to the next: see lib/CUDA/Tiles.cuh.
+static int pitch(int columns) { return columns <= 16 ? 16 : columns <= 32 ? 32 : (columns + 63) / 64 * 64; }
+
+int TensorCorePlan::sharedBytes() const {
+  return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) + warps * 16;
+}
+
+llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value) const {
+  TensorCorePlan plan = *this;
+  auto columns = [&](SizeAttr size) -> int64_t {
+    return size.isConstant() ? std::max<int64_t>((size.getValue() + 15) / 16 * 16, 16) : width;
+  };
+  for (auto [size, member] : {std::pair(dot, &TensorCorePlan::dotColumns), {value, &TensorCorePlan::valueColumns}}) {
+    if (columns(size) > 256)
+      return llvm::createStringError("rows of " + size.str() + " elements are longer than 256");
+    plan.*member = columns(size);
+  }
+  bool isWide = std::max(plan.dotColumns, plan.valueColumns) > 128;
+  if (!plan.queries)
+    plan.queries = isWide ? 64 : 128;
+  if (!plan.keys)
+    plan.keys = isWide ? 32 : 64;
+  if (plan.sharedBytes() > mostSharedBytes)
+    return llvm::createStringError("tiles of " + std::to_string(plan.queries) + " queries and " +
+                                   std::to_string(plan.keys) + " keys take " + std::to_string(plan.sharedBytes()) +
+                                   " bytes of shared memory, but a block has at most " +
+                                   std::to_string(mostSharedBytes));
+  return plan;
+}
