@@ -1,0 +1,107 @@
+"""Runs the text of `attnc --emit=cuda` on the CPU: g++ compiles it against lib/CUDA/Emulation.h, ctypes calls it.
+
+A library holds many kernels, each with the function `run_NAME(arguments, seed, message, size)`: it runs all blocks of a
+launch, and returns the emulator's error in `message`, empty where there is none.
+"""
+
+import ctypes
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import torch
+from conftest import ROOT
+
+ATTNC = Path(os.environ.get("ATTN_BUILD", ROOT / "build/release")) / "bin/attnc"
+CUDA = ROOT / "lib/CUDA"
+SCALARS = {
+    "int": ctypes.c_int32,
+    "int64": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "bool": ctypes.c_bool,
+    "signed char": ctypes.c_int8,
+}
+
+ENTRY = """
+extern "C" void run_{name}(const void *arguments, unsigned seed, char *message, int size) {{
+  using Kernel = attn::{name}_kernel;
+  const auto &given = *static_cast<const Kernel::Arguments *>(arguments);
+  std::string error = attn::emulation::launch(Kernel::blocks(given), Kernel::threads, Kernel::shared_bytes(), seed,
+                                              [&] {{ attn_{name}(given); }});
+  snprintf(message, size, "%s", error.c_str());
+}}
+"""
+
+
+def emit(source, *options):
+    """The CUDA C++ of the kernels of a spec."""
+    command = [str(ATTNC), "-", "--emit=cuda", *options]
+    done = subprocess.run(command, input=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def split(text):
+    """The part of a text that all kernels share, and the kernels' own."""
+    marker = "#endif // ATTN_CUDA_ATTENTION\n"
+    assert text.count(marker) == 1
+    shared, own = text.split(marker)
+    return shared + marker, own
+
+
+class Library:
+    """Kernels from their texts, which share what lib/CUDA/*.cuh is."""
+
+    def __init__(self, folder, name, texts):
+        (shared,) = {split(text)[0] for text in texts}
+        own = "".join(split(text)[1] for text in texts)
+        self.fields = {
+            match[1]: fields(match[2]) for match in re.finditer(r"struct (\w+)_kernel \{.*?struct Arguments \{(.*?)\n  \};", own, re.S)
+        }
+        source, target = folder / f"{name}.cpp", folder / f"{name}.so"
+        entries = "".join(ENTRY.format(name=kernel) for kernel in self.fields)
+        source.write_text('#include "Emulation.h"\n' + shared + own + entries)
+        command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", f"-I{CUDA}", str(source), "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:4000]
+        self.library = ctypes.CDLL(str(target))
+
+    def run(self, name, tensors, sizes, seed=0):
+        """Runs a kernel on tensors, inputs and outputs alike, and numbers for scalars. Raises RuntimeError for what the
+        emulator finds."""
+        arguments = pack(self.fields[name], tensors, sizes)
+        message = ctypes.create_string_buffer(512)
+        getattr(self.library, f"run_{name}")(ctypes.byref(arguments), seed, message, len(message))
+        if message.value:
+            raise RuntimeError(message.value.decode())
+
+
+def fields(text):
+    """The members of `Arguments`: (name, rank of a tensor or type of a scalar), and the names of the sizes."""
+    members, sizes = text.split("struct {")
+    found = []
+    for line in filter(None, map(str.strip, members.splitlines())):
+        tensor = re.fullmatch(r"Tensor<(?:const )?[\w ]+, (\d+)> (\w+);", line)
+        scalar = re.fullmatch(r"([\w ]+) (\w+);", line)
+        assert tensor or scalar, line
+        found.append((tensor[2], int(tensor[1])) if tensor else (scalar[2], scalar[1]))
+    return found, re.search(r"int ([\w, ]+);", sizes)[1].split(", ")
+
+
+def pack(members, tensors, sizes):
+    found, names = members
+    layout, values = [], []
+    for name, kind in found:
+        if isinstance(kind, str):
+            layout.append((name, SCALARS[kind]))
+            values.append(tensors[name].item() if isinstance(tensors[name], torch.Tensor) else tensors[name])
+        else:
+            tensor = tensors[name]
+            assert tensor.dim() == kind
+            layout += [(name, ctypes.c_void_p), (f"{name} strides", ctypes.c_int64 * kind)]
+            values += [tensor.data_ptr(), (ctypes.c_int64 * kind)(*tensor.stride())]
+    layout += [(f"size {name}", ctypes.c_int32) for name in names]
+    values += [sizes[name] for name in names]
+    Arguments = type("Arguments", (ctypes.Structure,), {"_fields_": layout})
+    return Arguments(*values)

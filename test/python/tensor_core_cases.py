@@ -1,0 +1,191 @@
+"""Specs for tensor cores: what one of them may add to a scaled dot product, with numbers for it."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Callable
+
+import torch
+
+SPEC = """attention {name}(q: {t}[B, H, M, D], k: {k}, v: {v}{parameters}) {{
+  dot[b, h, m, n{range}]    = sum[d](q[b, h, m, d] * k[{key}, d]) / sqrt(D)
+  score[b, h, m, n{range}]  = {score}
+  weight[b, h, m, n{range}] = softmax[n](score[b, h, m, n]{where})
+  out[b, h, m, e]    = sum[n]({weight} * v[{key}, e]{condition})
+{lse}  return out{also}
+}}
+"""
+LSE = "  lse[b, h, m]: f32  = logsumexp[n](score[b, h, m, n]{where})\n"
+CAUSAL = "n <= m + (N - M)"
+DOT = "dot[b, h, m, n]"
+
+
+def integers(low, high, shape):
+    return torch.randint(low, high + 1, shape, dtype=torch.int32)
+
+
+def start_of_sequences(s):
+    """Keys in three sequences, one of them empty; each query belongs to one."""
+    cut = s["N"] // 3
+    return {"start": torch.tensor([0, cut, cut, s["N"]], dtype=torch.int32), "sequence": integers(0, 2, (s["M"],))}
+
+
+def with_missing(values):
+    return torch.where(torch.rand(values.shape) < 0.2, -torch.inf, values)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """parameters: of the spec, besides q, k and v, where `{t}` is the dtype.
+    draw: their values for sizes.
+    keys: the shape of k and v without their columns, and the subscripts of a key.
+    lse:  whether the log-sum-exp is returned as well.
+    """
+
+    parameters: str = ""
+    draw: Callable = lambda s, dtype: {}
+    score: str = DOT
+    mask: str = ""
+    sink: str = ""
+    weight: str = "weight[b, h, m, n]"
+    condition: str = ""
+    keys: tuple = ("B, H, N", "b, h, n")
+    range: str = ""
+    lse: bool = False
+    sizes: dict = field(default_factory=dict)
+
+    def spec(self, name, dtype):
+        shape, key = self.keys
+        where = (f" where {self.mask}" if self.mask else "") + (f", sink = {self.sink}" if self.sink else "")
+        return SPEC.format(
+            name=name,
+            t=dtype,
+            k=f"{dtype}[{shape}, D]",
+            v=f"{dtype}[{shape}, E]",
+            parameters=self.parameters.format(t=dtype),
+            key=key,
+            range=self.range,
+            score=self.score,
+            where=where,
+            weight=self.weight,
+            condition=f" where {self.condition}" if self.condition else "",
+            lse=LSE.format(where=where) if self.lse else "",
+            also=", lse" if self.lse else "",
+        )
+
+    def sizes_of(self, sizes):
+        return sizes | {name: value(sizes) for name, value in self.sizes.items()}
+
+    def arguments(self, sizes, dtype):
+        """q, k, v and the other parameters, in torch's tensors."""
+        shape = [eval(size, {}, dict(sizes)) for size in self.keys[0].split(",")]
+        B, H, M, D, E = (sizes[name] for name in "BHMDE")
+        drawn = {
+            "q": torch.randn(B, H, M, D),
+            "k": torch.randn(*shape, D),
+            "v": torch.randn(*shape, E),
+        }
+        return {name: value.to(dtype) for name, value in drawn.items()} | self.draw(sizes, dtype)
+
+
+def unseen(seed):
+    """A score that nobody has thought of: a random expression of the product, numbers for rows and columns, and indices."""
+    draw = random.Random(seed)
+
+    def expression(depth):
+        if depth == 0:
+            return draw.choice([DOT, DOT, "row[b, m]", "column[h, n]", "(n - m)", "gain", "0.75", "(m % 3)", "(n // 4)"])
+        a, b = expression(depth - 1), expression(draw.randrange(depth))
+        return draw.choice(
+            [
+                f"sin({a})",
+                f"tanh({a} * 0.5)",
+                f"abs({a})",
+                f"({a} + {b})",
+                f"({a} - {b})",
+                f"max({a}, {b})",
+                f"log(1.0 + abs({a}))",
+                f"select({a} < {b}, {DOT}, {a})",
+                f"({a} / (1.0 + abs({b})))",
+            ]
+        )
+
+    return Feature(
+        ", row: f32[B, M], column: {t}[H, N], gain: f32",
+        lambda s, dtype: {
+            "row": torch.randn(s["B"], s["M"]),
+            "column": torch.randn(s["H"], s["N"]).to(dtype),
+            "gain": 1.25,
+        },
+        score=f"{DOT} + 2.0 * tanh({expression(4)}) + sin({expression(3)})",
+        mask=draw.choice(["", CAUSAL, "(m + n) % 3 != 1"]),
+        lse=True,
+    )
+
+
+FEATURES = {
+    "plain": Feature(lse=True),
+    "causal": Feature(mask=CAUSAL, lse=True),
+    "window": Feature(
+        ", window: i32", lambda s, dtype: {"window": 40}, mask=f"{CAUSAL} and m + (N - M) - n < window"
+    ),
+    "softcap": Feature(", cap: f32", lambda s, dtype: {"cap": 3.0}, score=f"cap * tanh({DOT} / cap)", mask=CAUSAL),
+    "alibi": Feature(
+        ", slope: f32[H]",
+        lambda s, dtype: {"slope": torch.rand(s["H"]) * 0.2},
+        score=f"{DOT} - slope[h] * (m + (N - M) - n)",
+        mask=CAUSAL,
+    ),
+    "bias": Feature(
+        ", bias: {t}[B, H, M, N]",
+        lambda s, dtype: {"bias": with_missing(torch.randn(s["B"], s["H"], s["M"], s["N"])).to(dtype)},
+        score=f"{DOT} + bias[b, h, m, n]",
+        mask="score[b, h, m, n] > -inf",
+    ),
+    "padding": Feature(
+        ", valid: i32[B], keep: bool[B, N]",
+        lambda s, dtype: {"valid": integers(0, s["N"], (s["B"],)), "keep": torch.rand(s["B"], s["N"]) < 0.8},
+        mask="n < valid[b] and keep[b, n]",
+        lse=True,
+    ),
+    "grouped": Feature(
+        ", sink: f32[H]",
+        lambda s, dtype: {"sink": torch.randn(s["H"])},
+        mask=CAUSAL,
+        sink="sink[h]",
+        keys=("B, G, N", "b, h // (H // G), n"),
+        lse=True,
+        sizes={"G": lambda s: s["H"] // 2},
+    ),
+    "shared": Feature(mask=CAUSAL, keys=("B, N", "b, n"), score=f"1.5 * {DOT}"),
+    "ragged": Feature(
+        ", start: i32[S + 1], sequence: i32[M]",
+        lambda s, dtype: start_of_sequences(s),
+        mask="start[sequence[m]] <= n and n < start[sequence[m] + 1]",
+        lse=True,
+        sizes={"S": lambda s: 3},
+    ),
+    "paged": Feature(
+        ", page: i32[B, L], length: i32[B]",
+        lambda s, dtype: {"page": integers(0, s["P"] - 1, (s["B"], s["L"])), "length": integers(1, s["N"], (s["B"],))},
+        mask="n < length[b]",
+        keys=("P, S, H", "page[b, n // S], n % S, h"),
+        range=": L * S",
+        sizes={"S": lambda s: 8, "P": lambda s: 40, "L": lambda s: (s["N"] + 7) // 8},
+    ),
+    "dropout": Feature(
+        ", seed: i64, p: f32",
+        lambda s, dtype: {"seed": 12345678901, "p": 0.3},
+        weight="dropout(weight[b, h, m, n], p, seed)",
+    ),
+    "factor": Feature(
+        ", width: f32",
+        lambda s, dtype: {"width": 9.0},
+        weight="weight[b, h, m, n] * exp(-((m - n) / width) ** 2)",
+        condition="n % 5 != 2",
+    ),
+    "unseen_1": unseen(1),
+    "unseen_2": unseen(2),
+    "unseen_3": unseen(3),
+}
+# The columns of queries and keys, and of values; 20 and 17 are copied element by element.
+WIDTHS = [(16, 16), (64, 64), (128, 128), (32, 48), (80, 80), (20, 17), (96, 64), (192, 128), (256, 256), (40, 33)]
