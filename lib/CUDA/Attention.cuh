@@ -68,6 +68,12 @@ __device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Argume
   return range;
 }
 
+/// What is subtracted from the scores of a row, in units of log2(e): nothing where all of them are masked.
+template <typename Kernel>
+__device__ __forceinline__ float weight_shift(const typename Kernel::Block &block, float largest) {
+  return largest == lowest() ? 0.0f : largest * Kernel::score_scale(block);
+}
+
 template <typename Kernel> __device__ __forceinline__ void attention(const typename Kernel::Arguments &arguments) {
   using Query = typename Kernel::Query;
   using Value = typename Kernel::Value;
@@ -77,7 +83,6 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   constexpr int key_steps = Kernel::key_tile / 8;                      // fragments of scores side by side
   constexpr int value_steps = Kernel::value_columns / 8;               // fragments of outputs side by side
   constexpr int dot_steps = Kernel::dot_columns / 16;                  // products of a score
-  constexpr bool keeps_queries = row_tiles * dot_steps <= 8;           // in registers
 
   // The tile of queries of this block.
   const typename Kernel::Block block = Kernel::block(arguments, block_index());
@@ -130,7 +135,6 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       sum[tile][half] = Kernel::has_sink && lane % 4 == 0 ? 1.0f : 0.0f;
     }
 
-  unsigned query_fragments[keeps_queries ? dot_steps : 1][row_tiles][4];
   for (int tile = first_tile; tile < last_tile; ++tile) {
     const Query *key_tile = key_tiles + tile % 2 * Shared::key_size;
     const Value *value_tile = value_tiles + tile % 2 * Shared::value_size;
@@ -143,32 +147,24 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       copy_keys_and_values(tile + 1);
       cp_async_commit();
     }
-    if (keeps_queries && tile == first_tile)
-#pragma unroll
-      for (int step = 0; step < dot_steps; ++step)
-#pragma unroll
-        for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
-          load_rows<Kernel::dot_columns>(query_fragments[keeps_queries ? step : 0][row_tile], query_tile,
-                                         first_query - block.first_query + row_tile * 16, step * 16);
 
     // Scores: the products of queries and keys.
     float score[row_tiles][key_steps][4] = {};
 #pragma unroll
     for (int step = 0; step < dot_steps; ++step) {
-      if (!keeps_queries)
+      unsigned a[row_tiles][4];
 #pragma unroll
-        for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
-          load_rows<Kernel::dot_columns>(query_fragments[0][row_tile], query_tile,
-                                         first_query - block.first_query + row_tile * 16, step * 16);
+      for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+        load_rows<Kernel::dot_columns>(a[row_tile], query_tile, first_query - block.first_query + row_tile * 16,
+                                       step * 16);
 #pragma unroll
       for (int pair = 0; pair < key_steps / 2; ++pair) {
         unsigned b[4];
         load_as_columns<Kernel::dot_columns>(b, key_tile, pair * 16, step * 16);
 #pragma unroll
         for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
-          const unsigned (&a)[4] = query_fragments[keeps_queries ? step : 0][row_tile];
-          mma_m16n8k16<Query>(score[row_tile][pair * 2], a, b[0], b[1]);
-          mma_m16n8k16<Query>(score[row_tile][pair * 2 + 1], a, b[2], b[3]);
+          mma_m16n8k16<Query>(score[row_tile][pair * 2], a[row_tile], b[0], b[1]);
+          mma_m16n8k16<Query>(score[row_tile][pair * 2 + 1], a[row_tile], b[2], b[3]);
         }
       }
     }
@@ -230,43 +226,43 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
           }
         }
 
-    // Weights, their sums, and the weights as A of the product with the values: C of two products side by side is A.
-    unsigned weights[row_tiles][key_steps / 2][4];
+    // Sixteen keys at a time: weights, their sums, and the weights as A of the product with the values, which two
+    // fragments of scores side by side are. The outputs are the sums of these products.
 #pragma unroll
-    for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+    for (int step = 0; step < key_steps / 2; ++step) {
+      unsigned weights[row_tiles][4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float top = largest[row_tile][half];
-        float shift = top == lowest() ? 0.0f : top * Kernel::score_scale(block);
-        int query = smaller(first_query + row_tile * 16 + fragment_row(lane, half * 2), queries - 1);
+      for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
 #pragma unroll
-        for (int step = 0; step < key_steps; ++step) {
-          float pair[2];
+        for (int half = 0; half < 2; ++half) {
+          int query = smaller(first_query + row_tile * 16 + fragment_row(lane, half * 2), queries - 1);
+          float shift = weight_shift<Kernel>(block, largest[row_tile][half]);
 #pragma unroll
-          for (int element = 0; element < 2; ++element) {
-            float weight =
-                exp2_approximate(fmaf(score[row_tile][step][half * 2 + element], Kernel::score_scale(block), -shift));
-            sum[row_tile][half] += weight;
-            int key = smaller(first_key + step * 8 + fragment_column(lane, element), keys - 1);
-            pair[element] = Kernel::weight(arguments, block, rows[row_tile][half], weight, query, key);
+          for (int fragment = 0; fragment < 2; ++fragment) {
+            float pair[2];
+#pragma unroll
+            for (int element = 0; element < 2; ++element) {
+              float power =
+                  fmaf(score[row_tile][step * 2 + fragment][half * 2 + element], Kernel::score_scale(block), -shift);
+              float weight = exp2_approximate(power);
+              sum[row_tile][half] += weight;
+              int key = smaller(first_key + (step * 2 + fragment) * 8 + fragment_column(lane, element), keys - 1);
+              pair[element] = Kernel::weight(arguments, block, rows[row_tile][half], weight, query, key);
+            }
+            weights[row_tile][fragment * 2 + half] = pack<Value>(pair[0], pair[1]);
           }
-          weights[row_tile][step / 2][step % 2 * 2 + half] = pack<Value>(pair[0], pair[1]);
         }
-      }
-
-    // Outputs: the products of weights and values.
-#pragma unroll
-    for (int step = 0; step < key_steps / 2; ++step)
 #pragma unroll
       for (int pair = 0; pair < value_steps / 2; ++pair) {
         unsigned b[4];
         load_transposed<Kernel::value_columns>(b, value_tile, step * 16, pair * 16);
 #pragma unroll
         for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
-          mma_m16n8k16<Value>(output[row_tile][pair * 2], weights[row_tile][step], b[0], b[1]);
-          mma_m16n8k16<Value>(output[row_tile][pair * 2 + 1], weights[row_tile][step], b[2], b[3]);
+          mma_m16n8k16<Value>(output[row_tile][pair * 2], weights[row_tile], b[0], b[1]);
+          mma_m16n8k16<Value>(output[row_tile][pair * 2 + 1], weights[row_tile], b[2], b[3]);
         }
       }
+    }
   }
 
   // The sum of each row over its four lanes; outputs divided by it. A row without keys is 0, its log-sum-exp -inf.

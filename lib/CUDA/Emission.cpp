@@ -21,8 +21,7 @@ using namespace attn::cuda;
 namespace {
 class Emission {
 public:
-  Emission(Attention &attention, const TensorCorePlan &plan)
-      : attention(attention), formulas(attention), plan(plan) {}
+  Emission(Attention &attention, const TensorCorePlan &plan) : attention(attention), formulas(attention), plan(plan) {}
 
   llvm::Expected<std::string> run();
 
@@ -342,9 +341,8 @@ llvm::Expected<std::string> Emission::run() {
                              "return is_aligned({}); }}\n",
                              part, tensorOf(read));
   for (auto [part, size] :
-       {std::pair("queries", indexSize(attention.queryIndex())),
-        std::pair("keys", attention.sum.getKeySize()), std::pair("dot_width", attention.dotSize()),
-        std::pair("value_width", attention.valueSize())})
+       {std::pair("queries", indexSize(attention.queryIndex())), std::pair("keys", attention.sum.getKeySize()),
+        std::pair("dot_width", attention.dotSize()), std::pair("value_width", attention.valueSize())})
     functions +=
         fmt::format("  static __device__ __forceinline__ int {}(const Arguments &arguments) {{ return {}; }}\n", part,
                     sizeText(size));
@@ -370,7 +368,8 @@ struct {0}_kernel {{
 
 }} // namespace attn
 
-extern "C" __global__ void __launch_bounds__({16}) attn_{0}(const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
+extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
+    const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
   attn::attention<attn::{0}_kernel>(arguments);
 }}
 )",

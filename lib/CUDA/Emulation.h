@@ -355,15 +355,15 @@ inline void make(emulation::Copy &copy) {
   copy.done = true;
 }
 
-inline void cp_async(void *shared, const void *global, int bytes) {
+inline void cp_async(void *shared, int offset, const void *global, int bytes) {
   Block &block = *Block::current;
-  block.check("cp_async", shared, 16);
+  auto *target = static_cast<unsigned char *>(shared) + offset;
+  block.check("cp_async", target, 16);
   if (uintptr_t(global) % 16 != 0)
     block.fail("cp_async: an address in device memory is no multiple of 16");
   if (bytes < 0 || bytes > 16)
     block.fail("cp_async: %d bytes, but it copies 0 to 16", bytes);
-  emulation::Copy copy = {static_cast<unsigned char *>(shared), static_cast<const unsigned char *>(global), bytes,
-                          false};
+  emulation::Copy copy = {target, static_cast<const unsigned char *>(global), bytes, false};
   if (block.copiesAtOnce())
     make(copy);
   block.fiber().groups.back().push_back(copy);
@@ -400,8 +400,12 @@ template <bool transposed> void loadMatrices(unsigned (&registers)[4], const voi
   memcpy(registers, operand.registers, sizeof registers);
 }
 
-inline void ldmatrix_x4(unsigned (&registers)[4], const void *row) { loadMatrices<false>(registers, row); }
-inline void ldmatrix_x4_transposed(unsigned (&registers)[4], const void *row) { loadMatrices<true>(registers, row); }
+inline void ldmatrix_x4(unsigned (&registers)[4], const void *tile, int offset) {
+  loadMatrices<false>(registers, static_cast<const unsigned char *>(tile) + offset);
+}
+inline void ldmatrix_x4_transposed(unsigned (&registers)[4], const void *tile, int offset) {
+  loadMatrices<true>(registers, static_cast<const unsigned char *>(tile) + offset);
+}
 
 template <typename Element> void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   struct Operand {

@@ -155,8 +155,8 @@ std::string FormulaWriter::subscript(mlir::Value value, SizeAttr size) {
 std::string FormulaWriter::address(ReadOp read, size_t dimensions) {
   std::string tensor = formulas.tensor(read.getTensor()), base = tensor + ".data";
   llvm::ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
-  llvm::StringRef name = formulas.attention.kernel
-                             .getParameterName(mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber());
+  llvm::StringRef name =
+      formulas.attention.kernel.getParameterName(mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber());
   std::string type = "const " + elementType(read.getTensor().getType().getElementType()) + " *";
   for (Level part : {Level::Block, Level::Row, Level::Element}) {
     std::string offset;

@@ -96,13 +96,16 @@ template <> __device__ __forceinline__ unsigned pack<float16>(float low, float h
 // Copies from device memory to shared memory
 //===----------------------------------------------------------------------===//
 
-__device__ __forceinline__ unsigned shared_address(const void *shared) {
-  return unsigned(__cvta_generic_to_shared(shared));
+/// Addresses in shared memory are 32 bits wide: that of byte `offset` after `shared`.
+__device__ __forceinline__ unsigned shared_address(const void *shared, int offset) {
+  return unsigned(__cvta_generic_to_shared(shared)) + unsigned(offset);
 }
 
-/// Begins to copy `bytes` (at most 16) bytes; the rest of the 16 becomes 0. Both addresses are multiples of 16.
-__device__ __forceinline__ void cp_async(void *shared, const void *global, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
+/// Begins to copy `bytes` (at most 16) bytes to byte `offset` after `shared`; the rest of the 16 becomes 0. Both
+/// addresses are multiples of 16.
+__device__ __forceinline__ void cp_async(void *shared, int offset, const void *global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared, offset)), "l"(global),
+               "r"(bytes)
                : "memory");
 }
 
@@ -118,20 +121,20 @@ template <int pending> __device__ __forceinline__ void cp_async_wait() {
 // Matrices
 //===----------------------------------------------------------------------===//
 
-/// Four matrices of 8 x 8 elements: lane 8i + r gives the address of row r of matrix i, and registers[i] is elements 2t
-/// and 2t + 1 of row g of matrix i.
-__device__ __forceinline__ void ldmatrix_x4(unsigned (&registers)[4], const void *row) {
+/// Four matrices of 8 x 8 elements: lane 8i + r says at which byte after `tile` row r of matrix i is, and registers[i]
+/// is elements 2t and 2t + 1 of row g of matrix i.
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&registers)[4], const void *tile, int offset) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(tile, offset))
                : "memory");
 }
 
 /// The same, but registers[i] is rows 2t and 2t + 1 of column g.
-__device__ __forceinline__ void ldmatrix_x4_transposed(unsigned (&registers)[4], const void *row) {
+__device__ __forceinline__ void ldmatrix_x4_transposed(unsigned (&registers)[4], const void *tile, int offset) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-               : "r"(shared_address(row))
+               : "r"(shared_address(tile, offset))
                : "memory");
 }
 

@@ -19,15 +19,11 @@ static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningO
 // What an attention is made of
 //===----------------------------------------------------------------------===//
 
-mlir::BlockArgument Attention::queryIndex() {
-  return sum.getBody().getArgument(sum.getQuery());
-}
+mlir::BlockArgument Attention::queryIndex() { return sum.getBody().getArgument(sum.getQuery()); }
 
 mlir::BlockArgument Attention::keyIndex() { return sum.getBody().getArguments().back(); }
 
-mlir::BlockArgument Attention::columnIndex() {
-  return sum.getBody().getArguments().drop_back().back();
-}
+mlir::BlockArgument Attention::columnIndex() { return sum.getBody().getArguments().drop_back().back(); }
 
 SizeAttr Attention::dotSize() { return dots.front().getSize(0); }
 SizeAttr Attention::valueSize() { return indexSize(columnIndex()); }

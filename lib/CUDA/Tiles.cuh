@@ -21,9 +21,10 @@ template <int columns> struct TileLayout {
   static constexpr int segments = pitch / 8;
   static constexpr int rows = segments >= 8 ? 1 : 8 / segments; ///< In 128 bytes.
 
-  /// Where a segment is, in elements.
+  /// Where a segment is, in bytes.
   static __device__ constexpr int offset(int row, int segment) {
-    return row * pitch + (segment ^ row / rows % (segments >= 8 ? 8 : segments)) * 8;
+    constexpr int turn = segments >= 8 ? 7 : segments - 1;
+    return row * (pitch * 2) + ((segment & ~turn) | ((segment ^ row / rows) & turn)) * 16;
   }
 };
 
@@ -48,10 +49,10 @@ __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first
   for (int item = thread_index(); item < tile_rows * segments; item += threads) {
     int row = item / segments, column = item % segments * 8;
     const Element *source = row_at(smaller(first + row, rows - 1));
-    Element *target = tile + TileLayout<columns>::offset(row, item % segments);
+    int target = TileLayout<columns>::offset(row, item % segments);
     int count = first + row < rows ? larger(0, smaller(8, width - column)) : 0;
     if (aligned) {
-      cp_async(target, count > 0 ? source + column : source, count * int(sizeof(Element)));
+      cp_async(tile, target, count > 0 ? source + column : source, count * int(sizeof(Element)));
       continue;
     }
     Segment segment = {};
@@ -59,7 +60,7 @@ __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first
     for (int element = 0; element < 8; ++element)
       if (element < count)
         segment.words[element / 2] |= unsigned(source[column + element].bits) << element % 2 * 16;
-    *reinterpret_cast<Segment *>(target) = segment;
+    *reinterpret_cast<Segment *>(reinterpret_cast<unsigned char *>(tile) + target) = segment;
   }
 }
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first
 template <int columns, typename Element>
 __device__ __forceinline__ void load_rows(unsigned (&a)[4], const Element *tile, int row, int column) {
   int lane = thread_index() % 32;
-  ldmatrix_x4(a, tile + TileLayout<columns>::offset(row + lane % 16, column / 8 + lane / 16));
+  ldmatrix_x4(a, tile, TileLayout<columns>::offset(row + lane % 16, column / 8 | lane / 16));
 }
 
 /// B of two products, whose columns are rows [row, row + 8) and [row + 8, row + 16) of a tile, and whose rows are its
@@ -75,7 +76,7 @@ __device__ __forceinline__ void load_rows(unsigned (&a)[4], const Element *tile,
 template <int columns, typename Element>
 __device__ __forceinline__ void load_as_columns(unsigned (&b)[4], const Element *tile, int row, int column) {
   int lane = thread_index() % 32;
-  ldmatrix_x4(b, tile + TileLayout<columns>::offset(row + lane / 16 * 8 + lane % 8, column / 8 + lane / 8 % 2));
+  ldmatrix_x4(b, tile, TileLayout<columns>::offset(row + (lane / 16 * 8 | lane % 8), column / 8 | lane / 8 % 2));
 }
 
 /// B of two products, of rows [row, row + 16) of a tile and of columns [column, column + 8) and [column + 8,
@@ -83,7 +84,7 @@ __device__ __forceinline__ void load_as_columns(unsigned (&b)[4], const Element 
 template <int columns, typename Element>
 __device__ __forceinline__ void load_transposed(unsigned (&b)[4], const Element *tile, int row, int column) {
   int lane = thread_index() % 32;
-  ldmatrix_x4_transposed(b, tile + TileLayout<columns>::offset(row + lane % 16, column / 8 + lane / 16));
+  ldmatrix_x4_transposed(b, tile, TileLayout<columns>::offset(row + lane % 16, column / 8 | lane / 16));
 }
 
 /// Two numbers that are side by side in a row, of which `count` are inside; at once where the pair is aligned.

@@ -26,11 +26,12 @@ llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr 
       return llvm::createStringError("rows of " + size.str() + " elements are longer than 256");
     plan.*member = columns(size);
   }
-  bool isWide = std::max(plan.dotColumns, plan.valueColumns) > 128;
+  // As many as registers hold: a thread has queries · (keys + value columns) / 128 numbers of scores and outputs.
+  int widest = std::max(plan.dotColumns, plan.valueColumns);
   if (!plan.queries)
-    plan.queries = isWide ? 64 : 128;
+    plan.queries = widest <= 64 ? 128 : 64;
   if (!plan.keys)
-    plan.keys = isWide ? 32 : 64;
+    plan.keys = widest <= 128 ? 64 : 32;
   if (plan.sharedBytes() > mostSharedBytes)
     return llvm::createStringError("tiles of " + std::to_string(plan.queries) + " queries and " +
                                    std::to_string(plan.keys) + " keys take " + std::to_string(plan.sharedBytes()) +

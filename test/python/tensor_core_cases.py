@@ -10,7 +10,7 @@ SPEC = """attention {name}(q: {t}[B, H, M, D], k: {k}, v: {v}{parameters}) {{
   dot[b, h, m, n{range}]    = sum[d](q[b, h, m, d] * k[{key}, d]) / sqrt(D)
   score[b, h, m, n{range}]  = {score}
   weight[b, h, m, n{range}] = softmax[n](score[b, h, m, n]{where})
-  out[b, h, m, e]    = sum[n]({weight} * v[{key}, e]{condition})
+{statement}  out[b, h, m, e]    = sum[n]({weight} * v[{key}, e]{condition})
 {lse}  return out{also}
 }}
 """
@@ -47,6 +47,7 @@ class Feature:
     mask: str = ""
     sink: str = ""
     weight: str = "weight[b, h, m, n]"
+    statement: str = ""
     condition: str = ""
     keys: tuple = ("B, H, N", "b, h, n")
     range: str = ""
@@ -67,6 +68,7 @@ class Feature:
             score=self.score,
             where=where,
             weight=self.weight,
+            statement=self.statement,
             condition=f" where {self.condition}" if self.condition else "",
             lse=LSE.format(where=where) if self.lse else "",
             also=", lse" if self.lse else "",
@@ -175,7 +177,8 @@ FEATURES = {
     "dropout": Feature(
         ", seed: i64, p: f32",
         lambda s, dtype: {"seed": 12345678901, "p": 0.3},
-        weight="dropout(weight[b, h, m, n], p, seed)",
+        statement="  kept[b, h, m, n]   = dropout(weight[b, h, m, n], p, seed)\n",
+        weight="kept[b, h, m, n]",
     ),
     "factor": Feature(
         ", width: f32",
