@@ -84,6 +84,8 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   constexpr int value_steps = Kernel::value_columns / 8;               // fragments of outputs side by side
   constexpr int dot_steps = Kernel::dot_columns / 16;                  // products of a score
 
+  constexpr int dot_unroll = dot_steps > 8 ? 4 : dot_steps; // more addresses at once than registers hold, otherwise
+
   // The tile of queries of this block.
   const typename Kernel::Block block = Kernel::block(arguments, block_index());
   const int queries = Kernel::queries(arguments), keys = Kernel::keys(arguments);
@@ -150,7 +152,7 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
 
     // Scores: the products of queries and keys.
     float score[row_tiles][key_steps][4] = {};
-#pragma unroll
+#pragma unroll(dot_unroll)
     for (int step = 0; step < dot_steps; ++step) {
       unsigned a[row_tiles][4];
 #pragma unroll

@@ -45,7 +45,7 @@ private:
   std::string bound(const KeyBound &bound, FormulaWriter &writer);
   std::string tensorOf(ReadOp read) { return formulas.tensor(read.getTensor()); }
   mlir::Type elementOf(ReadOp read) { return read.getTensor().getType().getElementType(); }
-  std::string sizeText(SizeAttr size) { return FormulaWriter(formulas, Level::Block, false).size(size).text; }
+  std::string sizeText(SizeAttr size) { return FormulaWriter(formulas, Level::Block, false).size(size).operand(); }
 
   Attention &attention;
   Formulas formulas;
@@ -276,9 +276,9 @@ std::string Emission::blockFunctions() {
     if (index == attention.queryIndex())
       continue;
     std::string size = sizeText(shape[position]);
-    product += " * (" + size + ")";
-    indices += fmt::format("    block.{} = number % ({});\n    number /= {};\n", formulas.blockIndices.lookup(index),
-                           size, "(" + size + ")");
+    product += " * " + size;
+    indices +=
+        fmt::format("    block.{0} = number % {1};\n    number /= {1};\n", formulas.blockIndices.lookup(index), size);
   }
   return fmt::format(R"(  // The blocks of a launch, and the threads and the bytes of shared memory of each.
   static __host__ __device__ int64 blocks(const Arguments &arguments) {{
@@ -299,9 +299,9 @@ std::string Emission::blockFunctions() {
 {5}{6}    return block;
   }}
 )",
-                     "(" + sizeText(indexSize(attention.queryIndex())) + ")", product,
-                     attention.kernel.getSymName().str(), sizeText(attention.dotSize()),
-                     sizeText(attention.valueSize()), indices, assignments(Level::Block));
+                     sizeText(indexSize(attention.queryIndex())), product, attention.kernel.getSymName().str(),
+                     sizeText(attention.dotSize()), sizeText(attention.valueSize()), indices,
+                     assignments(Level::Block));
 }
 
 std::string Emission::structOf(Level level) {
@@ -383,7 +383,8 @@ llvm::Expected<std::string> attn::emitCuda(KernelOp kernel, const Plan &plan) {
   llvm::Expected<Attention> attention = recognise(kernel);
   if (!attention)
     return attention.takeError();
-  llvm::Expected<TensorCorePlan> sizes = plan.tensorCores.forWidths(attention->dotSize(), attention->valueSize());
+  llvm::Expected<TensorCorePlan> sizes =
+      plan.tensorCores.forWidths(attention->dotSize(), attention->valueSize(), attention->readsAtPairs());
   if (!sizes)
     return sizes.takeError();
   return Emission(*attention, *sizes).run();

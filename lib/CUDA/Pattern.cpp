@@ -28,6 +28,17 @@ mlir::BlockArgument Attention::columnIndex() { return sum.getBody().getArguments
 SizeAttr Attention::dotSize() { return dots.front().getSize(0); }
 SizeAttr Attention::valueSize() { return indexSize(columnIndex()); }
 
+bool Attention::readsAtPairs() {
+  bool found = false;
+  for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
+    if (tensor)
+      for (ReadOp read : definition(tensor).getOps<ReadOp>())
+        found |= llvm::any_of(dependence(read.getResult()), [&](mlir::Value index) {
+          return indices.lookup(index) == keyIndex() || indices.lookup(index) == queryIndex();
+        });
+  return found;
+}
+
 mlir::Value Attention::score() { return yielded(definition(softmax.getScore())); }
 
 mlir::Value Attention::mask() {

@@ -39,6 +39,8 @@ struct Attention {
   /// The sizes of the dot product and of the values' rows.
   SizeAttr dotSize();
   SizeAttr valueSize();
+  /// Whether the score or its mask reads a tensor, besides those of the product, at the query or the key.
+  bool readsAtPairs();
   /// The formula of the score, the mask or the sink. Null where there is none.
   mlir::Value score();
   mlir::Value mask();

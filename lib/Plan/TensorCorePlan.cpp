@@ -16,7 +16,7 @@ int TensorCorePlan::sharedBytes() const {
   return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) + warps * 16;
 }
 
-llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value) const {
+llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value, bool readsPairs) const {
   TensorCorePlan plan = *this;
   auto columns = [&](SizeAttr size) -> int64_t {
     return size.isConstant() ? std::max<int64_t>((size.getValue() + 15) / 16 * 16, 16) : width;
@@ -26,12 +26,13 @@ llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr 
       return llvm::createStringError("rows of " + size.str() + " elements are longer than 256");
     plan.*member = columns(size);
   }
-  // As many as registers hold: a thread has queries · (keys + value columns) / 128 numbers of scores and outputs.
+  // As many as registers hold: a thread has queries · (keys + value columns) / 128 numbers of scores and outputs, and
+  // addresses and rows of other tensors, where these are read.
   int widest = std::max(plan.dotColumns, plan.valueColumns);
   if (!plan.queries)
     plan.queries = widest <= 64 ? 128 : 64;
   if (!plan.keys)
-    plan.keys = widest <= 128 ? 64 : 32;
+    plan.keys = widest > 128 || (readsPairs && plan.queries == 128) ? 32 : 64;
   if (plan.sharedBytes() > mostSharedBytes)
     return llvm::createStringError("tiles of " + std::to_string(plan.queries) + " queries and " +
                                    std::to_string(plan.keys) + " keys take " + std::to_string(plan.sharedBytes()) +

@@ -95,7 +95,7 @@ class Kernel:
         return forward, backward
 
     def emit(self, stage: str) -> str:
-        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx or opencl."""
+        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl or cuda."""
         return self._kernel.emit(stage)
 
     def save(self, path: str | os.PathLike[str]) -> None:

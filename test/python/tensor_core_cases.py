@@ -187,8 +187,8 @@ FEATURES = {
         condition="n % 5 != 2",
     ),
     "unseen_1": unseen(1),
-    "unseen_2": unseen(2),
     "unseen_3": unseen(3),
+    "unseen_6": unseen(6),
 }
 # The columns of queries and keys, and of values; 20 and 17 are copied element by element.
 WIDTHS = [(16, 16), (64, 64), (128, 128), (32, 48), (80, 80), (20, 17), (96, 64), (192, 128), (256, 256), (40, 33)]

@@ -25,8 +25,9 @@ struct TensorCorePlan {
   /// The shared memory of a block: a tile of queries, two tiles of keys and of values, and the range of keys of each
   /// warp.
   int sharedBytes() const;
-  /// The plan for tensors of these widths. Fails where one is wider than 256, or shared memory is not enough.
-  llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value) const;
+  /// The plan for tensors of these widths, where `readsPairs` says whether scores or masks read others at their query
+  /// or key. Fails where one is wider than 256, or shared memory is not enough.
+  llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value, bool readsPairs) const;
 };
 
 } // namespace attn
