@@ -163,6 +163,20 @@ def test_any_strides(tmp_path, kernels):
     assert torch.isnan(out[..., :5]).all()
 
 
+def test_scores_of_masked_keys_never_matter(tmp_path, kernels):
+    torch.manual_seed(24)
+    sizes = dict(B=2, H=1, M=9, N=100, D=16, E=16)
+    library = Library(tmp_path, "padding", [emit(FEATURES["padding"].spec("padding", "f16"), "--set=D=16", "--set=E=16")])
+    arguments = FEATURES["padding"].arguments(sizes, torch.float16)
+    arguments["valid"][:] = torch.tensor([30, 77])
+    reference = expected(kernels("padding", "f16"), arguments)
+    for number, valid in enumerate((30, 77)):
+        arguments["k"][number, :, valid:] = torch.nan
+    out, lse = empty_like(reference)
+    library.run("padding", arguments | dict(out=out, lse=lse), sizes)
+    assert max(error_of(out, reference[0]), error_of(lse, reference[1])) <= TOLERANCE["f16"]
+
+
 def test_no_keys(tmp_path, kernels):
     sizes = dict(B=1, H=1, M=3, N=0, D=16, E=16)
     library = Library(tmp_path, "plain", [emit(FEATURES["plain"].spec("plain", "bf16"), "--set=D=16", "--set=E=16")])
@@ -322,22 +336,30 @@ EXAMPLES_ON_TENSOR_CORES = (
 ).split()
 
 
-def texts_for_nvcc(width):
-    names = EXAMPLES_ON_TENSOR_CORES if width == 64 else ["causal", "dense_bias", "everything"]
+def texts_for_nvcc(names, width):
     for name in names:
         source = (EXAMPLES / f"{name}.attn").read_text()
         yield emit(source, f"--set=D={width}", f"--set=E={width}", "--dtype=bf16")
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not installed, so CUDA C++ cannot be compiled")
-@pytest.mark.parametrize("width", [64, 128, 256])
-def test_nvcc_spills_no_registers(width, tmp_path):
-    texts = list(texts_for_nvcc(width))
+@pytest.mark.parametrize(
+    "names, width, architectures",
+    [
+        (EXAMPLES_ON_TENSOR_CORES, 64, ["sm_80"]),
+        (["causal", "dense_bias", "everything"], 64, ["sm_90a", "newest"]),
+        (["causal", "dense_bias", "everything"], 128, ["sm_80", "sm_90a", "newest"]),
+        (["causal", "dense_bias", "everything"], 256, ["sm_80", "sm_90a", "newest"]),
+    ],
+)
+def test_nvcc_spills_no_registers(names, width, architectures, tmp_path):
+    texts = list(texts_for_nvcc(names, width))
     (shared,) = {split(text)[0] for text in texts}
     (tmp_path / "kernels.cu").write_text(shared + "".join(split(text)[1] for text in texts))
     newest = subprocess.run([NVCC, "--list-gpu-code"], capture_output=True, text=True).stdout.split()[-1]
-    for architecture in ("sm_80", "sm_90a", newest):
-        command = [NVCC, "-std=c++17", "-cubin", f"-arch={architecture}", "-Xptxas=-v", "kernels.cu", "-o", "kernels.cubin"]
+    for architecture in architectures:
+        target = newest if architecture == "newest" else architecture
+        command = [NVCC, "-std=c++17", "-cubin", f"-arch={target}", "-Xptxas=-v", "kernels.cu", "-o", "kernels.cubin"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:4000]
         reports = re.findall(
@@ -348,6 +370,6 @@ def test_nvcc_spills_no_registers(width, tmp_path):
         )
         assert len(reports) == len(texts), done.stderr
         for name, *spilled, registers in reports:
-            print(f"{name}, width {width}, {architecture}: {registers} registers")
-            assert spilled == ["0", "0", "0"], f"{name} for {architecture}"
+            print(f"{name}, width {width}, {target}: {registers} registers")
+            assert spilled == ["0", "0", "0"], f"{name} for {target}"
         assert "warning" not in done.stderr, done.stderr

@@ -208,7 +208,7 @@ TEST(Compile, AnUnknownStageNamesTheStages) {
     FAIL();
   } catch (const std::invalid_argument &error) {
     EXPECT_STREQ(error.what(), "there is no stage 'assembler'; the stages are ast, attn, simplified, plan, halide, "
-                               "loops, llvm, asm, ptx, opencl, object");
+                               "loops, llvm, asm, ptx, opencl, cuda, object");
   }
 }
 
