@@ -366,6 +366,8 @@ struct {0}_kernel {{
 
 {11}{12}{13}{14}{15}}};
 
+static_assert({0}_kernel::shared_bytes() == {17}, "the plan says otherwise");
+
 }} // namespace attn
 
 extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
@@ -376,7 +378,7 @@ extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
       elementType(kernel.getReturn().getOutputType(attention.output).getElementType()), arguments(),
-      structOf(Level::Block), structOf(Level::Row), functions, blocks, 32 * plan.warps);
+      structOf(Level::Block), structOf(Level::Row), functions, blocks, 32 * plan.warps, plan.sharedBytes());
 }
 
 llvm::Expected<std::string> attn::emitCuda(KernelOp kernel, const Plan &plan) {

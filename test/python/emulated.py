@@ -56,9 +56,8 @@ class Library:
     def __init__(self, folder, name, texts):
         (shared,) = {split(text)[0] for text in texts}
         own = "".join(split(text)[1] for text in texts)
-        self.fields = {
-            match[1]: fields(match[2]) for match in re.finditer(r"struct (\w+)_kernel \{.*?struct Arguments \{(.*?)\n  \};", own, re.S)
-        }
+        structs = re.finditer(r"struct (\w+)_kernel \{.*?struct Arguments \{(.*?)\n  \};", own, re.S)
+        self.fields = {match[1]: fields(match[2]) for match in structs}
         source, target = folder / f"{name}.cpp", folder / f"{name}.so"
         entries = "".join(ENTRY.format(name=kernel) for kernel in self.fields)
         source.write_text('#include "Emulation.h"\n' + shared + own + entries)

@@ -306,7 +306,10 @@ def variant(**changes):
         (variant().replace("k: bf16", "k: f16"), "queries and keys have different types"),
         (variant(score=f"{DOT} + sum[c: 4](c * {DOT})"), "the score or its mask has a second sum"),
         (WITHOUT_PRODUCT, "the score has no dot product"),
-        (variant(score=f"{DOT} + log(1.0 + abs(gate[n]))", parameters=", gate: f32[N]"), "'weight_score_key', which another statement computes, is read"),
+        (
+            variant(score=f"{DOT} + log(1.0 + abs(gate[n]))", parameters=", gate: f32[N]"),
+            "'weight_score_key', which another statement computes, is read",
+        ),
     ],
 )
 def test_what_is_not_supported_is_said(source, reason):

@@ -1,0 +1,235 @@
+//===- EmulatedBlock.h - The threads of a block as fibers -------*- C++ -*-===//
+//
+// Part of Emulation.h: who runs when, what waits for what, and which copies are under way.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_CUDA_EMULATEDBLOCK_H
+#define ATTN_CUDA_EMULATEDBLOCK_H
+
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <setjmp.h>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+namespace attn::emulation {
+
+struct Copy {
+  unsigned char *target;
+  const unsigned char *source;
+  int bytes;
+  bool done;
+};
+
+struct Fiber {
+  ucontext_t start;
+  jmp_buf resume;
+  std::unique_ptr<unsigned char[]> stack;
+  bool started = false, ended = false;
+  bool atBarrier = false;
+  std::vector<std::vector<Copy>> groups; ///< Of copies, the oldest first; the last one is not committed yet.
+};
+
+struct Warp {
+  void *operands[32];
+  const char *instruction = nullptr; ///< What its lanes wait at.
+  int arrived = 0;
+  unsigned generation = 0; ///< How many instructions it has done.
+};
+
+class Block {
+public:
+  static Block *current;
+
+  Block(int threads, size_t sharedBytes) : fibers(threads), warps(threads / 32), bytes(sharedBytes) {
+    for (Fiber &fiber : fibers)
+      fiber.stack.reset(new unsigned char[stackBytes]);
+    memory.reset(new unsigned char[sharedBytes + 128]);
+    shared = memory.get() + (128 - uintptr_t(memory.get()) % 128) % 128;
+  }
+
+  /// Runs `body` on all threads of block `number`. The text of an error, or none.
+  template <typename Body> std::string run(int number, unsigned seed, Body &body) {
+    index = number;
+    order = seed;
+    random.seed(seed * 7919 + number);
+    memset(shared, 0xff, bytes);
+    for (Warp &warp : warps)
+      warp = Warp();
+    for (Fiber &fiber : fibers) {
+      fiber.started = fiber.ended = fiber.atBarrier = false;
+      fiber.groups.assign(1, {});
+    }
+    waiting = ended = 0;
+    error.clear();
+    call = [](void *body) { (*static_cast<Body *>(body))(); };
+    argument = &body;
+    current = this;
+    schedule();
+    current = nullptr;
+    return error;
+  }
+
+  int thread() const { return now; }
+  int block() const { return index; }
+  unsigned char *sharedMemory() const { return shared; }
+  Fiber &fiber() { return fibers[now]; }
+
+  /// An instruction of a warp: waits until all lanes are here. The last one computes it, from what each of them
+  /// brought; when this returns, the result is in the operand.
+  template <typename Operand> void together(const char *name, Operand &operand, void (*compute)(Operand **operands)) {
+    Warp &warp = warps[now / 32];
+    if (warp.arrived == 0)
+      warp.instruction = name;
+    else if (strcmp(warp.instruction, name) != 0)
+      fail("thread %d is at %s, other lanes of its warp are at %s", now, name, warp.instruction);
+    warp.operands[now % 32] = &operand;
+    progress = true;
+    if (++warp.arrived == 32) {
+      Operand *operands[32];
+      for (int lane = 0; lane < 32; ++lane)
+        operands[lane] = static_cast<Operand *>(warp.operands[lane]);
+      compute(operands);
+      warp.arrived = 0;
+      ++warp.generation;
+      return;
+    }
+    for (unsigned generation = warp.generation; warp.generation == generation;)
+      yield();
+  }
+
+  void barrier() {
+    if (ended)
+      fail("thread %d is at a barrier, but %d threads have ended", now, ended);
+    progress = true;
+    if (++waiting == int(fibers.size())) {
+      waiting = 0;
+      for (Fiber &fiber : fibers)
+        fiber.atBarrier = false;
+      return;
+    }
+    for (fibers[now].atBarrier = true; fibers[now].atBarrier;)
+      yield();
+  }
+
+  /// Whether a copy that begins is made at once.
+  bool copiesAtOnce() { return order == 0 ? false : order == 1 ? true : random() % 2 == 0; }
+
+  /// `size` bytes of shared memory that an instruction uses.
+  void check(const char *name, const void *address, size_t size) {
+    auto *at = static_cast<const unsigned char *>(address);
+    if (at < shared || at + size > shared + bytes)
+      fail("%s: byte %td of %zu bytes of shared memory", name, at - shared, bytes);
+    if (uintptr_t(at) % size != 0)
+      fail("%s: byte %td of shared memory is no multiple of %zu", name, at - shared, size);
+  }
+
+  /// Ends the block with an error.
+  [[noreturn]] void fail(const char *format, ...) {
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    error = "block " + std::to_string(index) + ": " + text;
+    _longjmp(scheduler, 1);
+  }
+
+private:
+  static constexpr size_t stackBytes = 256 * 1024;
+
+  void yield() {
+    if (!_setjmp(fibers[now].resume))
+      _longjmp(scheduler, 1);
+  }
+
+  static void begin() {
+    Block &block = *current;
+    block.call(block.argument);
+    for (const std::vector<Copy> &group : block.fiber().groups)
+      for (const Copy &copy : group)
+        if (!copy.done)
+          block.fail("thread %d ends before a copy that it began", block.now);
+    block.fiber().ended = true;
+    ++block.ended;
+    block.progress = true;
+    _longjmp(block.scheduler, 1);
+  }
+
+  /// Runs a thread until it waits or ends.
+  void resume(int thread) {
+    Fiber &fiber = fibers[thread];
+    now = thread;
+    if (_setjmp(scheduler))
+      return;
+    if (fiber.started)
+      _longjmp(fiber.resume, 1);
+    fiber.started = true;
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = fiber.stack.get();
+    fiber.start.uc_stack.ss_size = stackBytes;
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, begin, 0);
+    setcontext(&fiber.start);
+  }
+
+  bool canRun(int thread) const { return !fibers[thread].ended && !fibers[thread].atBarrier; }
+
+  /// Runs each lane of a warp once. Whether one of them came further.
+  bool runWarp(int warp) {
+    progress = false;
+    for (int lane = 0; lane < 32 && error.empty(); ++lane)
+      if (int thread = warp * 32 + (order % 2 == 0 ? lane : 31 - lane); canRun(thread))
+        resume(thread);
+    return progress;
+  }
+
+  void schedule() {
+    int count = warps.size();
+    while (ended < int(fibers.size()) && error.empty()) {
+      bool any = false;
+      int first = order < 2 ? 0 : int(random() % count);
+      for (int turn = 0; turn < count && error.empty() && !any; ++turn) {
+        int warp = order == 1 ? count - 1 - turn : (first + turn) % count;
+        any = runWarp(warp);
+      }
+      if (!any && error.empty())
+        error = "block " + std::to_string(index) + ": every thread waits for another one";
+    }
+  }
+
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  size_t bytes;
+  std::unique_ptr<unsigned char[]> memory;
+  unsigned char *shared;
+  jmp_buf scheduler;
+  void (*call)(void *) = nullptr;
+  void *argument = nullptr;
+  std::minstd_rand random;
+  unsigned order = 0;
+  int index = 0, now = 0, waiting = 0, ended = 0;
+  bool progress = false;
+  std::string error;
+};
+
+inline Block *Block::current = nullptr;
+
+/// Runs `blocks` blocks of `threads` threads. The text of the first error, or none.
+template <typename Body> std::string launch(int blocks, int threads, size_t sharedBytes, unsigned seed, Body body) {
+  Block block(threads, sharedBytes);
+  for (int number = 0; number < blocks; ++number)
+    if (std::string error = block.run(number, seed, body); !error.empty())
+      return error;
+  return {};
+}
+
+} // namespace attn::emulation
+
+#endif // ATTN_CUDA_EMULATEDBLOCK_H
