@@ -74,6 +74,91 @@ def test_runs_in_narrow_types(name, dtype):
     assert_equal(kernel, kernel(**arguments), kernel.reference(**arguments), 2 * TOLERANCE[dtype])
 
 
+MASKS = {
+    "all": ("", ""),
+    "causal": ("n <= m + N - M", ""),
+    "window": ("n <= m and m - n < 20", ""),
+    "ragged": ("n < valid[b]", ", valid: i32[B]"),
+    "documents": ("n <= m and n >= start[b, m]", ", start: i32[B, M]"),
+    "future": ("n > m + 40", ""),
+    "none": ("n < 0", ""),
+}
+# Batch, queries, keys: several chunks of 32 keys and several tiles of 32 queries, and none of them whole.
+SIZES = [(2, 37, 101), (1, 1, 33), (1, 70, 5)]
+
+
+@pytest.fixture(scope="module")
+def masked():
+    """One kernel with an output for each mask: PoCL takes seconds to compile a kernel."""
+    parameters = "".join(declared for _, declared in MASKS.values())
+    lines = [
+        f"  w_{name}[b, m, n] = softmax[n](sum[d](q[b, m, d] * k[b, n, d]){f' where {mask}' if mask else ''})\n"
+        f"  {name}[b, m, e] = sum[n](w_{name}[b, m, n] * v[b, n, e])\n"
+        for name, (mask, _) in MASKS.items()
+    ]
+    tensors = f"q: f32[B, M, 5], k: f32[B, N, 5], v: f32[B, N, 7]{parameters}"
+    return attn.compile(f"attention masked({tensors}) {{\n{''.join(lines)}  return {', '.join(MASKS)}\n}}\n", target="opencl")
+
+
+def masked_arguments(sizes):
+    random = np.random.default_rng(sum(sizes))
+    b, m, n = sizes
+    q, k, v = (random.standard_normal(shape).astype("f") for shape in ((b, m, 5), (b, n, 5), (b, n, 7)))
+    starts = np.maximum(np.arange(m) - random.integers(0, 50, (b, m)), 0).astype("i4")
+    return {"q": q, "k": k, "v": v, "valid": np.array([n - 1, 0][:b], "i4"), "start": starts}
+
+
+@needs_opencl
+@pytest.mark.parametrize("sizes", SIZES)
+def test_chunks_that_a_mask_leaves_out(masked, sizes):
+    arguments = masked_arguments(sizes)
+    assert_equal(masked, masked(**arguments), masked.reference(**arguments), TOLERANCE["f32"])
+
+
+@needs_opencl
+def test_keys_that_no_query_sees_never_matter_whatever_they_are(masked):
+    arguments = masked_arguments((1, 37, 301))
+    arguments["valid"][:] = 77
+    expected = masked(**arguments)
+    arguments["k"][0, 77:] = np.nan
+    arguments["v"][0, 77 + 64 :] = np.inf  # a weight of 0 times infinity would be NaN; the last chunk that is computed has keys to 95
+    np.testing.assert_array_equal(masked(**arguments).ragged, expected.ragged)
+    assert np.isnan(masked(**arguments).all).all()
+
+
+def chunks_visited(kernel, bounds, all_chunks):
+    """First and number of the chunks of a kernel with one tiled sum, as the source computes them of the bounds of its keys."""
+    source = kernel.emit("opencl")
+    loop = re.search(r"for \(int (\w+_state_\w+) = (\w+); \1 < \2 \+ (\w+);", source)
+    definitions = dict(re.findall(r"int (\w+) = (.*);", source))
+
+    def value(text):
+        if text in definitions:
+            text = re.sub(r"\(\(__local int \*\)_allocgroup\w+\)", "bounds", definitions[text])
+        known = {name: value(name) for name in set(re.findall(r"\b_\d+\b", text))}
+        sizes = {name: all_chunks for name in re.findall(r"\b_t\d+\b", text)}
+        return eval(text, {"bounds": bounds, **known, **sizes})
+
+    return value(loop[2]), value(loop[3])
+
+
+@pytest.mark.parametrize(
+    "name, bounds, expected",
+    [
+        ("swin", [], (0, 9)),
+        ("causal", [33], (0, 2)),
+        ("causal", [32], (0, 1)),
+        ("causal", [0], (0, 0)),
+        ("causal", [1000], (0, 9)),
+        ("sliding_window", [40, 97], (1, 3)),
+        ("sliding_window", [64, 65], (2, 1)),
+        ("sliding_window", [64, 0], (2, 0)),
+    ],
+)
+def test_the_loop_over_chunks_has_the_bounds_of_the_mask(name, bounds, expected):
+    assert chunks_visited(compile_for("opencl", name), bounds, 9) == expected
+
+
 SPECIAL = "attention special(x: {dtype}[N]) {{ same[n] = x[n]\n twice[n] = x[n] * 2.0\n return same, twice }}"
 
 
