@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import EXAMPLES
 from gallery_cases import CASES
+from test_check_bounds import compile_paged, outside, paged, with_page
 from test_gallery import NAMES, TOLERANCE, draw
 
 import attn
@@ -206,6 +207,13 @@ def test_blocks_have_no_more_shared_memory_than_all_may(name, dtype):
     sizes = [eval(launch[-1]) for launch in LAUNCH.findall(kernel.emit("loops"))]
     planned = int(re.search(r"at most (\d+) bytes of shared memory", kernel.emit("plan"))[1])
     assert sizes and 0 < max(sizes) <= planned <= 48 * 1024
+
+
+@needs_opencl
+def test_bounds_are_checked():
+    kernel = compile_paged(check_bounds=True, target="opencl")
+    assert_equal(kernel, kernel(**paged()), kernel.reference(**paged()), TOLERANCE["f32"])
+    outside(kernel, "paged: k: dimension 0 (P) is 6, but its subscript in score is 99", with_page(paged(), (1, 0), 99))
 
 
 def test_a_kernel_for_a_gpu_wants_tensors_on_it():
