@@ -4,9 +4,11 @@ Nothing here needs a GPU, and nothing here has run on one.
 """
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -195,6 +197,33 @@ def test_ptx_is_assembled(name, tmp_path):
             assert spills and set(spills) == {"0"}, report.stderr
 
 
+WIDE = """attention wide(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+  weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]) where n <= m)
+  out[m, e]    = sum[n](weight[m, n] * v[n, e])
+  return out
+}
+"""
+
+
+@needs_opencl
+@pytest.mark.parametrize("width", [100, 150])
+def test_wide_values(width):
+    """Scores are computed once for each 128 columns."""
+    kernel = attn.compile(WIDE, target="opencl", sizes={"E": width})
+    assert "tiled: 16 queries x 128 columns a block" in kernel.emit("plan")
+    random = np.random.default_rng(width)
+    arrays = [random.standard_normal(shape).astype("f") for shape in ((37, 5), (45, 5), (45, width))]
+    assert_equal(kernel, kernel(*arrays), kernel.reference(*arrays), TOLERANCE["f32"])
+
+
+def test_blocks_for_wide_values_fit():
+    for source, queries in ((WIDE, 16), (WIDE.replace("f32", "f64"), 16)):
+        kernel = attn.compile(source, target="cuda", sizes={"E": 128})
+        (shared,) = {eval(launch[-1]) for launch in LAUNCH.findall(kernel.emit("loops"))}
+        planned = re.search(r"tiled: (\d+) queries .* at most (\d+) bytes of shared memory", kernel.emit("plan"))
+        assert int(planned[1]) == queries and shared <= int(planned[2]) <= 48 * 1024
+
+
 # The arguments of a launch: the kernel, blocks, threads, bytes of shared memory.
 LAUNCH = re.compile(r'halide_cuda_run\(cuda\[0\], "[^"]*", [^"]*?, (\d+), (\d+), (\d+), ([\d+*() ]+), \(void')
 
@@ -214,6 +243,22 @@ def test_bounds_are_checked():
     kernel = compile_paged(check_bounds=True, target="opencl")
     assert_equal(kernel, kernel(**paged()), kernel.reference(**paged()), TOLERANCE["f32"])
     outside(kernel, "paged: k: dimension 0 (P) is 6, but its subscript in score is 99", with_page(paged(), (1, 0), 99))
+
+
+ALONE = r"""
+import attn, numpy
+try:
+    attn.compile("attention f(x: f32[N]) {\n y[n] = x[n]\n return y\n}\n", target="opencl")(numpy.ones(3, "f"))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@needs_opencl
+def test_no_platform_of_opencl(tmp_path):
+    environment = os.environ | {"OCL_ICD_VENDORS": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "f: OpenCL device 0 cannot be used: clGetPlatformIDs failed with error -1001\n"
 
 
 def test_a_kernel_for_a_gpu_wants_tensors_on_it():
