@@ -1,8 +1,8 @@
-# attn_compiler from the libraries of a release build, ATTN_PREBUILT: a test packages in seconds what it has just built.
+# attn_compiler and attnc_command from the libraries of a release build, ATTN_PREBUILT: a test packages in seconds what it has just built.
 if(NOT ATTN_PACKAGE)
   message(FATAL_ERROR "attn: ATTN_PREBUILT is for the Python package (ATTN_PACKAGE=ON)")
 endif()
-foreach(name attn_compiler attn_halide attn_language attn_plan attn_reference attn_runtime attn_transforms attn_analysis attn_ir)
+foreach(name attnc_command attn_compiler attn_halide attn_language attn_plan attn_reference attn_runtime attn_transforms attn_analysis attn_ir)
   set(archive ${ATTN_PREBUILT}/lib/lib${name}.a)
   if(NOT EXISTS ${archive})
     attn_missing("${archive}" "cmake --build ${ATTN_PREBUILT}, or leave ATTN_PREBUILT empty")
@@ -11,3 +11,4 @@ foreach(name attn_compiler attn_halide attn_language attn_plan attn_reference at
 endforeach()
 add_library(attn_compiler INTERFACE)
 target_link_libraries(attn_compiler INTERFACE ${libraries} attn_mlir Halide::Halide Threads::Threads)
+add_library(attnc_command ALIAS attn_compiler)
