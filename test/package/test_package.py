@@ -100,6 +100,12 @@ def test_the_wheel_has_the_files_of_the_package(wheel):
     assert sources <= names
 
 
+def test_the_wheel_has_the_licenses_of_what_is_inside(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    licenses = {name.split("/licenses/")[1] for name in names if "/licenses/" in name}
+    assert licenses == {f"{name}.txt" for name in ("halide", "libfmt", "libzstd", "llvm", "nanobind", "zlib1g")}
+
+
 def test_the_version_is_the_compilers(wheel):
     assert run(BUILD / "bin" / "attnc", "--version").split() == ["attnc", wheel.name.split("-")[1]]
 
