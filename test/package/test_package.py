@@ -139,8 +139,9 @@ def test_attncs_errors_are_its_status(installed):
 def test_it_needs_the_system_and_halides_wheel_only(installed):
     (extension,) = (installed.packages / "attn").glob("_attn.*.so")
     libraries = dict(re.findall(r"^\s*(\S+)(?: => (\S+))?", run("ldd", extension), re.M))
-    halide = Path(libraries.pop("libHalide.so"))
-    assert halide.resolve() == (installed.packages / "halide" / "lib64" / "libHalide.so").resolve()
+    # Links are not followed: the file is that of the environment of the tests, wherever it was found.
+    halide = os.path.normpath(libraries.pop("libHalide.so"))
+    assert halide == str(installed.packages / "halide" / "lib64" / "libHalide.so")
     assert {Path(name).name for name in libraries} <= SYSTEM
 
 
