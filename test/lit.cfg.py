@@ -19,6 +19,7 @@ config.environment["PATH"] = os.pathsep.join(path)
 config.environment["ATTN_CACHE_DIR"] = ""  # compile what is tested
 config.substitutions.append(("%examples", os.path.join(config.attn_source_root, "examples")))
 config.substitutions.append(("%python", config.python))
+config.substitutions.append(("%bin", os.path.join(config.attn_binary_root, "bin")))
 config.substitutions.append(("%source", config.attn_source_root))
 config.substitutions.append(("%mlir_include", os.path.join(os.path.dirname(config.llvm_tools_dir), "include")))
 if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc"):

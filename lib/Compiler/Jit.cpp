@@ -28,6 +28,10 @@ extern "C" void *halide_cuda_get_symbol(void *context, const char *name);
 extern "C" int halide_cuda_acquire_context(void *user, void **context, bool create);
 extern "C" int halide_cuda_release_context(void *user);
 extern "C" int halide_cuda_get_stream(void *user, void *context, void **stream);
+// OpenCl.c.
+extern "C" void *halide_opencl_get_symbol(void *context, const char *name);
+extern "C" int halide_acquire_cl_context(void *user, void **context, void **queue, bool create);
+extern "C" int halide_release_cl_context(void *user);
 
 namespace {
 
@@ -58,6 +62,9 @@ struct Process {
     define("halide_cuda_acquire_context", &halide_cuda_acquire_context);
     define("halide_cuda_release_context", &halide_cuda_release_context);
     define("halide_cuda_get_stream", &halide_cuda_get_stream);
+    define("halide_opencl_get_symbol", &halide_opencl_get_symbol);
+    define("halide_acquire_cl_context", &halide_acquire_cl_context);
+    define("halide_release_cl_context", &halide_release_cl_context);
     if (llvm::Error error = process->runtime->define(absoluteSymbols(std::move(ours))))
       return error;
     if (llvm::Error error = process->jit->addObjectFile(

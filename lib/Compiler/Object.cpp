@@ -87,10 +87,22 @@ static llvm::Error checkTarget(const llvm::Triple &triple) {
                                  ": objects can be written for 64-bit x86 and ARM Linux");
 }
 
-/// Objects without kernels for CUDA need no function of the system to load its driver.
-static void dropCuda(llvm::Module &runtime) {
+/// Of the runtime: Cuda.c or OpenCl.c.
+static bool isOfDevice(llvm::StringRef function, Device device) {
+  if (device == Device::Cuda)
+    return function.starts_with("halide_cuda_") || function == "attn_set_cuda_stream";
+  return function.starts_with("halide_opencl_") || function == "halide_acquire_cl_context" ||
+         function == "halide_release_cl_context" || function == "attn_set_opencl_queue";
+}
+
+/// Objects without kernels for a device need no function of the system to load its driver.
+static void dropDevice(llvm::Module &runtime, Device device) {
+  // They call each other.
+  for (llvm::Function &function : runtime)
+    if (isOfDevice(function.getName(), device) && !function.isDeclaration())
+      function.deleteBody();
   for (llvm::Function &function : llvm::make_early_inc_range(runtime))
-    if (function.getName().starts_with("halide_cuda_") || function.getName() == "attn_set_cuda_stream")
+    if (isOfDevice(function.getName(), device) && function.use_empty())
       function.eraseFromParent();
   // What they alone have called.
   bool changed = true;
@@ -102,15 +114,17 @@ static void dropCuda(llvm::Module &runtime) {
       }
 }
 
-static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Module &like, bool hasCuda) {
+static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Module &like,
+                                                                 llvm::ArrayRef<Device> devices) {
   const llvm::Triple &triple = like.getTargetTriple();
   if (llvm::Error error = checkTarget(triple))
     return error;
   llvm::StringRef bitcode = runtimeFor(triple);
   llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, like.getContext());
   if (module) {
-    if (!hasCuda)
-      dropCuda(**module);
+    for (Device device : {Device::Cuda, Device::OpenCl})
+      if (!llvm::is_contained(devices, device))
+        dropDevice(**module, device);
     (*module)->setTargetTriple(triple);
     (*module)->setDataLayout(like.getDataLayout());
     makeWeak(**module);
@@ -186,8 +200,7 @@ llvm::Error ObjectBuilder::startWithRuntime() {
   llvm::Expected<std::unique_ptr<llvm::Module>> halide = readHalideBitcode(*bitcode, implementation->context);
   if (!halide)
     return halide.takeError();
-  llvm::Expected<std::unique_ptr<llvm::Module>> own =
-      readRuntime(**halide, llvm::is_contained(implementation->devices, Device::Cuda));
+  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(**halide, implementation->devices);
   if (!own)
     return own.takeError();
   implementation->module = std::move(*halide);

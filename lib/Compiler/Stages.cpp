@@ -8,6 +8,7 @@
 #include "Embedded.h"
 #include "MachineCode.h"
 #include "Object.h"
+#include "Occupancy.h"
 #include "Program.h"
 #include "attn/CUDA/Emission.h"
 #include "attn/Plan/Prediction.h"
@@ -45,6 +46,20 @@ static void printPrediction(llvm::raw_ostream &os, KernelOp kernel, const Plan &
                       step.seconds * 1e3);
 }
 
+/// What the kernel takes of a GPU of CUDA.
+static llvm::Error printDevice(llvm::raw_ostream &os, Program &program, KernelOp kernel, const Machine &machine) {
+  llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
+  if (!lowered)
+    return lowered.takeError();
+  for (const HalideFunction *part : functionsOf(*lowered)) {
+    llvm::Expected<std::string> source = part->deviceSource();
+    if (!source)
+      return source.takeError();
+    printOccupancy(os, part->name(), *source, machine.target);
+  }
+  return llvm::Error::success();
+}
+
 static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, const Machine &machine) {
   llvm::Expected<Plan> plan = program.plan(kernel, machine);
   if (!plan)
@@ -54,6 +69,9 @@ static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, c
   plan->print(os);
   if (!plan->gpu)
     printPrediction(os, kernel, *plan, machine);
+  if (machine.device == Device::Cuda)
+    if (llvm::Error error = printDevice(os, program, kernel, machine))
+      return error;
   return text;
 }
 

@@ -127,9 +127,22 @@ llvm::Expected<std::string> HalideFunction::bitcode(llvm::StringRef function) co
 }
 
 namespace {
-/// Finds what Halide embeds for a device: an array, given to the call that loads it.
+/// Finds what Halide embeds for a device: an array, given to the call that loads it; and the calls that launch kernels.
 class FindDeviceSource : public Halide::Internal::IRVisitor {
   using IRVisitor::visit;
+
+  /// Arguments: the module, the kernel's name, blocks and threads in three dimensions each, bytes of shared memory.
+  void visit(const Halide::Internal::Call *op) override {
+    if (op->name == "halide_cuda_run" || op->name == "halide_opencl_run") {
+      auto number = [&](int argument) {
+        return Halide::Internal::as_const_int(Halide::Internal::simplify(op->args[argument])).value_or(0);
+      };
+      const auto *name = op->args[1].as<Halide::Internal::StringImm>();
+      launches << "// launch " << (name ? name->value : "") << ": " << number(5) * number(6) * number(7)
+               << " threads a block, " << number(8) << " bytes of shared memory\n";
+    }
+    IRVisitor::visit(op);
+  }
 
   void visit(const Halide::Internal::Variable *op) override {
     if (op->image.defined() && llvm::StringRef(op->name).contains("_gpu_source_kernels"))
@@ -138,6 +151,7 @@ class FindDeviceSource : public Halide::Internal::IRVisitor {
 
 public:
   std::string source;
+  std::ostringstream launches;
 };
 } // namespace
 
@@ -148,7 +162,7 @@ llvm::Expected<std::string> HalideFunction::deviceSource() const {
     FindDeviceSource find;
     for (const Halide::Internal::LoweredFunc &function : module.functions())
       function.body.accept(&find);
-    return llvm::StringRef(find.source).rtrim('\0').str();
+    return find.launches.str() + llvm::StringRef(find.source).rtrim('\0').str();
   });
 }
 

@@ -27,17 +27,29 @@ static bool isTileableOnGpu(WeightedSumOp sum) {
   return !nested;
 }
 
+/// Whether the sum is known to have more columns than a block of the usual size.
+static bool isWide(WeightedSumOp sum, int columns) {
+  SizeAttr width = sum.getResult().getType().getShape().back();
+  return width.isConstant() && width.getValue() > columns;
+}
+
 void Plan::chooseForGpu(bool isDouble) {
   gpu = GpuPlan();
-  if (isDouble) {
-    gpu->bytes = 8;
-    gpu->queries = 16;
-  }
   matrices.clear();
+  bool wide = false;
   for (SumPlan &sum : sums) {
-    bool isTiled = isTileableOnGpu(llvm::cast<WeightedSumOp>(sum.statement));
+    auto statement = llvm::cast<WeightedSumOp>(sum.statement);
+    bool isTiled = isTileableOnGpu(statement);
     sum.variants = {{isTiled ? PlanKind::Tiles : PlanKind::Nest, "", 0}};
+    wide |= isTiled && isWide(statement, gpu->columns);
   }
+  // Shared memory has room for half as many queries, of numbers or columns that are twice as large or many.
+  if (isDouble)
+    gpu->bytes = 8;
+  else if (wide)
+    gpu->columns = 128;
+  if (isDouble || wide)
+    gpu->queries = 16;
 }
 
 void Plan::printForGpu(llvm::raw_ostream &os) const {

@@ -32,9 +32,11 @@ static const attn_tensor number = {"subscript", kDLInt, 64, 0, 0, 0, 0};
 static int fetch(const attn_signature *signature, const attn_device *device, attn_halide_buffer *buffers, size_t count,
                  int error) {
   for (size_t i = 0; i < count; ++i) {
-    attn_clear_error();
-    if (!error && device->copy_to_host(0, &buffers[i]))
-      error = attn_device_error(signature, device, ATTN_ERROR_KERNEL);
+    if (!error) {
+      attn_clear_error();
+      if (device->copy_to_host(0, &buffers[i]))
+        error = attn_device_error(signature, device, ATTN_ERROR_KERNEL);
+    }
     device->free(0, &buffers[i]);
   }
   return error;

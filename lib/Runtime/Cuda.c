@@ -13,6 +13,10 @@ __thread int attn_cuda_device; /* of the call that this thread runs */
 
 void attn_set_cuda_stream(void *stream) { attn_cuda_stream = stream; }
 
+/* Takes the place of a function that an old driver lacks: Halide would call what it has not found. */
+static int not_supported(void) { return 801; /* CUDA_ERROR_NOT_SUPPORTED */ }
+
+/* NULL where there is no driver. */
 static void *driver_function(const char *name) {
   static void *library;
   void *loaded = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
@@ -21,7 +25,10 @@ static void *driver_function(const char *name) {
     loaded = dlopen("libcuda.so.1", LAZY);
     __atomic_store_n(&library, loaded, __ATOMIC_RELEASE);
   }
-  return loaded ? dlsym(loaded, name) : 0;
+  if (!loaded)
+    return 0;
+  void *found = dlsym(loaded, name);
+  return found ? found : (void *)not_supported;
 }
 
 /* Halide allows a thread 64 registers, unless an environment variable says otherwise. */
@@ -41,7 +48,11 @@ void *halide_cuda_get_symbol(void *user, const char *name) {
 }
 
 static int fail(const char *function, int error) {
-  return attn_fail(ATTN_ERROR_NO_DEVICE, "%s failed with error %d", function, error);
+  typedef int (*get_name)(int, const char **);
+  const char *name = 0;
+  ((get_name)driver_function("cuGetErrorName"))(error, &name);
+  return attn_fail(ATTN_ERROR_NO_DEVICE, "%s failed with error %d%s%s%s", function, error, name ? " (" : "",
+                   name ? name : "", name ? ")" : "");
 }
 
 /* The context of a device that libraries share. */

@@ -42,20 +42,27 @@ attn_place attn_place_of(const attn_signature *signature, const DLTensor *const 
 
 /* In Cuda.c. */
 extern __thread int attn_cuda_device;
+/* In OpenCl.c. */
+extern __thread void *attn_opencl_queue;
 
 int attn_open_device(const attn_signature *signature, const attn_place *place) {
   const attn_device *device = place->device;
   if (!device->symbol(0, device->probe))
     return attn_fail(ATTN_ERROR_NO_DEVICE, "%s: cannot load %s, which kernels for %s need: is the driver installed?",
                      signature->name, device->library, device->name);
+  if (place->type == kDLOpenCL && !attn_opencl_queue)
+    return attn_fail(ATTN_ERROR_NO_DEVICE,
+                     "%s: the tensors are in OpenCL's memory, but there is no queue of their context to run in: call "
+                     "attn_set_opencl_queue",
+                     signature->name);
   attn_cuda_device = place->index;
   attn_clear_error();
   int major = 0, minor = 0;
   if (device->capability(0, &major, &minor)) {
     char reason[512];
     snprintf(reason, sizeof reason, "%s", attn_last_error());
-    return attn_fail(ATTN_ERROR_NO_DEVICE, "%s: there is no %s device that can be used: %s", signature->name,
-                     device->name, reason);
+    return attn_fail(ATTN_ERROR_NO_DEVICE, "%s: %s device %d cannot be used: %s", signature->name, device->name,
+                     place->index, reason);
   }
   return 0;
 }
@@ -63,7 +70,8 @@ int attn_open_device(const attn_signature *signature, const attn_place *place) {
 int attn_device_error(const attn_signature *signature, const attn_device *device, int otherwise) {
   char reason[512];
   snprintf(reason, sizeof reason, "%s", attn_last_error());
-  int is_memory = strstr(reason, "OUT_OF_MEMORY") || strstr(reason, "ALLOCATION_FAILURE");
+  int is_memory =
+      strstr(reason, "OUT_OF_MEMORY") || strstr(reason, "OUT_OF_HOST_MEMORY") || strstr(reason, "ALLOCATION_FAILURE");
   return attn_fail(is_memory ? ATTN_ERROR_MEMORY : otherwise, "%s: %s%s%s", signature->name, device->name,
                    *reason ? ": " : " reported no reason", reason);
 }

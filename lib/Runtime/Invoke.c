@@ -96,9 +96,16 @@ static int allocate(const attn_tensor *expected, const DLTensor *tensor, int emp
 }
 
 /* Gives Halide the memory of a tensor on a GPU. */
-static int wrap(const attn_signature *signature, const attn_place *place, const DLTensor *tensor,
-                attn_halide_buffer *buffer) {
+static int wrap(const attn_signature *signature, const attn_tensor *expected, const attn_place *place,
+                const DLTensor *tensor, attn_halide_buffer *buffer) {
   int is_opencl = place->device->type == kDLOpenCL;
+  /* A part of OpenCL's memory begins at its first element. */
+  for (int64_t i = 0; is_opencl && i < tensor->ndim; ++i)
+    if (attn_stride(tensor, i) < 0)
+      return attn_fail(ATTN_ERROR_SIZE,
+                       "%s: dimension %lld (%s) has the stride %lld, but strides in OpenCL's memory must "
+                       "not be negative",
+                       expected->name, (long long)i, expected->shape[i].text, (long long)attn_stride(tensor, i));
   attn_clear_error();
   if (place->device->wrap(0, buffer, (uint64_t)(uintptr_t)(is_opencl ? tensor->data : attn_data(tensor))))
     return attn_device_error(signature, place->device, ATTN_ERROR_KERNEL);
@@ -144,7 +151,7 @@ static int make_buffer(const attn_signature *signature, const DLTensor *const *t
   attn_halide_buffer *buffer = &call->buffers[index];
   *buffer = attn_halide_buffer_of(expected, wrapped ? 0 : direct ? attn_data(tensor) : *temporary, dimensions);
   if (wrapped)
-    return wrap(signature, &call->place, tensor, buffer);
+    return wrap(signature, expected, &call->place, tensor, buffer);
   if (call->place.device && input)
     buffer->flags = ATTN_HALIDE_HOST_DIRTY;
   return 0;
@@ -161,9 +168,11 @@ static int finish_on_device(const attn_signature *signature, const DLTensor *con
       device->detach(0, buffer);
       continue;
     }
-    attn_clear_error();
-    if (!error && i >= signature->input_count && !attn_is_empty(tensors[i]) && device->copy_to_host(0, buffer))
-      error = attn_device_error(signature, device, ATTN_ERROR_KERNEL);
+    if (!error && i >= signature->input_count && !attn_is_empty(tensors[i])) {
+      attn_clear_error();
+      if (device->copy_to_host(0, buffer))
+        error = attn_device_error(signature, device, ATTN_ERROR_KERNEL);
+    }
     device->free(0, buffer);
   }
   return error;

@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._attn import CompileError
-from .kernel import Kernel, TensorInfo, compile, set_num_threads
+from .kernel import Kernel, TensorInfo, compile, set_cuda_stream, set_num_threads
 
 if TYPE_CHECKING:
     from . import nn as nn
@@ -29,6 +29,7 @@ __all__ = [
     "TracingError",
     "compile",
     "flex_attention",
+    "set_cuda_stream",
     "set_num_threads",
     "torch_operator",
 ]

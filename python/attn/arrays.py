@@ -1,6 +1,6 @@
 """Arrays of any library as the kernel's tensors, and outputs in the library of the inputs.
 
-Inputs travel through DLPack, so nothing is copied. torch is never imported here: an argument can only be one of its tensors where
+Inputs travel through DLPack, so nothing is copied, whether they are in the CPU's memory or on a GPU. torch is never imported here: an argument can only be one of its tensors where
 the caller has imported it.
 """
 
@@ -36,6 +36,9 @@ _TORCH_DTYPES = {
 }
 
 
+_CUDA = 2  # DLPack's number
+
+
 class Library(Protocol):
     """Where the outputs of a call are made."""
 
@@ -57,11 +60,11 @@ class _NumPy:
 
 
 class _Torch:
-    def __init__(self, torch: Any):
-        self.torch = torch
+    def __init__(self, torch: Any, device: Any):
+        self.torch, self.device = torch, device
 
     def empty(self, shape: list[int], dtype: str) -> Any:
-        return self.torch.empty(shape, dtype=getattr(self.torch, _TORCH_DTYPES[dtype]))
+        return self.torch.empty(shape, dtype=getattr(self.torch, _TORCH_DTYPES[dtype]), device=self.device)
 
     def finish(self, array: Any) -> Any:
         return array
@@ -77,6 +80,23 @@ class _ArrayAPI(_NumPy):
         return self.namespace.from_dlpack(array)
 
 
+class _ArrayAPIOnDevice:
+    """The same for arrays on a GPU, where NumPy has none."""
+
+    def __init__(self, namespace: Any, device: Any):
+        self.namespace, self.device = namespace, device
+
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        try:
+            kind = getattr(self.namespace, _TORCH_DTYPES[dtype])
+        except AttributeError:
+            raise TypeError(f"{self.namespace.__name__} has no dtype {dtype}: give `out`") from None
+        return self.namespace.empty(tuple(shape), dtype=kind, device=self.device)
+
+    def finish(self, array: Any) -> Any:
+        return array
+
+
 _NUMPY = _NumPy()
 
 
@@ -85,10 +105,30 @@ def library_of(arrays: list[Any]) -> Library:
     torch = sys.modules.get("torch")
     for array in arrays:
         if torch is not None and isinstance(array, torch.Tensor):
-            return _Torch(torch)
+            return _Torch(torch, _device(torch, arrays))
         if not isinstance(array, np.ndarray) and hasattr(array, "__array_namespace__"):
-            return _ArrayAPI(array.__array_namespace__())
+            namespace = array.__array_namespace__()
+            return _ArrayAPIOnDevice(namespace, array.device) if _is_on_cuda(array) else _ArrayAPI(namespace)
     return _NUMPY
+
+
+def _device(torch: Any, arrays: list[Any]) -> Any:
+    """That of the first of PyTorch's tensors which is on a GPU, or else the CPU. Scalars may be in the CPU's memory anyway."""
+    devices = [array.device for array in arrays if isinstance(array, torch.Tensor) and array.is_cuda]
+    return devices[0] if devices else torch.device("cpu")
+
+
+def cuda_stream(arrays: list[Any]) -> int | None:
+    """The stream that PyTorch works on where the first of its tensors on a GPU is; None where there is none."""
+    torch = sys.modules.get("torch")
+    for array in arrays:
+        if torch is not None and isinstance(array, torch.Tensor) and array.is_cuda:
+            return torch.cuda.current_stream(array.device).cuda_stream
+    return None
+
+
+def _is_on_cuda(array: Any) -> bool:
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == _CUDA
 
 
 def is_number(value: Any) -> bool:
@@ -133,6 +173,9 @@ def as_tensor(name: str, array: Any, writable: bool = False) -> _attn.Tensor:
         view = torch.utils.dlpack.to_dlpack(array) if _is_strided(torch, array) else array
     elif isinstance(array, np.ndarray) and array.dtype.kind == "V" and array.dtype.name == "bfloat16":
         view, dtype = array.view(np.uint16), "bf16"
+    elif not isinstance(array, np.ndarray) and _is_on_cuda(array):
+        # DLPack calls the default stream 1. The producer makes it wait for what writes the elements.
+        view = array.__dlpack__(stream=_attn.cuda_stream() or 1)
     try:
         return _attn.Tensor(view, writable, dtype)
     except BufferError as error:
@@ -157,7 +200,7 @@ def _exact_elements(torch: Any, name: str, array: Any, writable: bool) -> Any:
 
 
 def _is_strided(torch: Any, array: Any) -> bool:
-    return array.layout is torch.strided and array.is_cpu and not array.is_quantized
+    return array.layout is torch.strided and (array.is_cpu or array.is_cuda) and not array.is_quantized
 
 
 def _refusal(array: Any, writable: bool) -> str | None:

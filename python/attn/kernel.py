@@ -45,8 +45,9 @@ class Kernel:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the kernel on arrays given by position or by name, in the order and the shapes of `inputs`.
 
-        An array is NumPy's, PyTorch's or anything's with `__dlpack__`, in the CPU's memory, with any strides; its elements are
-        not copied. A scalar is a number or an array of rank 0, and may be left out where it has a default.
+        An array is NumPy's, PyTorch's or anything's with `__dlpack__`, with any strides; its elements are not copied. It is in the
+        CPU's memory, or for a kernel for CUDA on a GPU: then the outputs are there too, and the call is in PyTorch's current stream, or
+        for other libraries' arrays in that of `attn.set_cuda_stream`, when it returns. A scalar is a number or an array of rank 0, and may be left out where it has a default.
 
         Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
         them, is written to instead and returned; it must not share memory with an input. Where a PyTorch tensor requires grad,
@@ -120,7 +121,7 @@ class Kernel:
             library = None
             results = self._given_outputs(out)
         outputs = [arrays.as_tensor(info.name, array, writable=True) for info, array in zip(self.outputs, results)]
-        method(inputs, outputs)
+        method(inputs, outputs, arrays.cuda_stream(values))
         if library is not None:
             results = [library.finish(array) for array in results]
         return results[0] if len(results) == 1 else self._results(*results)
@@ -217,6 +218,16 @@ def set_num_threads(threads: int) -> None:
     if threads < 0:
         raise ValueError(f"threads: must be 0 or more, but is {threads}")
     _attn.set_num_threads(threads)
+
+
+def set_cuda_stream(stream: int) -> None:
+    """From now on this thread's calls on arrays on a GPU run on this stream, given as an address; 0 is the default one.
+
+    PyTorch's tensors run on PyTorch's current stream instead.
+    """
+    if stream < 0:
+        raise ValueError(f"stream: must be the address of a stream, or 0, but is {stream}")
+    _attn.set_cuda_stream(stream)
 
 
 def _path_of(source: str | os.PathLike[str]) -> Path | None:

@@ -2,6 +2,7 @@
 
 #include "Exchange.h"
 
+#include "CudaStream.h"
 #include "Tensor.h"
 
 #include <memory>
@@ -91,9 +92,9 @@ struct Delete {
 };
 using Output = std::unique_ptr<ManagedTensor, Delete>;
 
-Output allocate(const ExchangeTable &table, const TensorInfo &info, std::vector<int64_t> &shape) {
+Output allocate(const ExchangeTable &table, const TensorInfo &info, DLDevice device, std::vector<int64_t> &shape) {
   DLTensor prototype = {};
-  prototype.device = {kDLCPU, 0};
+  prototype.device = device;
   prototype.ndim = static_cast<int32_t>(shape.size());
   prototype.dtype = typeNamed(info.dtype);
   prototype.shape = shape.data();
@@ -110,6 +111,28 @@ nb::object import(const ExchangeTable &table, Output output) {
   if (table.import(output.release(), &object))
     throw nb::python_error();
   return nb::steal(static_cast<PyObject *>(object));
+}
+
+//===----------------------------------------------------------------------===//
+// Devices
+//===----------------------------------------------------------------------===//
+
+/// Where the kernel is to run: where the first tensor is that is not in the CPU's memory.
+DLDevice deviceOf(const std::vector<DLTensor> &tensors) {
+  for (const DLTensor &tensor : tensors)
+    if (tensor.ndim && tensor.device.device_type != kDLCPU)
+      return tensor.device;
+  return {kDLCPU, 0};
+}
+
+/// The stream that the library works on; nothing where the device is not CUDA's.
+std::optional<CudaStream> currentStream(const ExchangeTable &table, DLDevice device) {
+  void *stream = nullptr;
+  if (device.device_type != kDLCUDA || !table.currentStream)
+    return std::nullopt;
+  if (table.currentStream(device.device_type, device.device_id, &stream))
+    throw nb::python_error();
+  return reinterpret_cast<CudaStream>(stream);
 }
 
 } // namespace
@@ -135,13 +158,16 @@ nb::object runExchanged(const Kernel &kernel, nb::tuple arrays) {
     inputs[i] = &views[i];
   }
   std::vector<std::vector<int64_t>> shapes = kernel.outputShapes(inputs);
+  DLDevice device = deviceOf(views);
+  std::optional<CudaStream> stream = currentStream(table, device);
   std::vector<Output> outputs;
   std::vector<DLTensor *> results;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    outputs.push_back(allocate(table, kernel.outputs()[i], shapes[i]));
+    outputs.push_back(allocate(table, kernel.outputs()[i], device, shapes[i]));
     results.push_back(&outputs.back()->tensor);
   }
   {
+    CudaStreamScope scope(stream);
     nb::gil_scoped_release release;
     kernel.run(inputs, results);
   }

@@ -5,10 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CudaStream.h"
 #include "Exchange.h"
 #include "Tensor.h"
 #include "attn/Compiler/Compiler.h"
 #include "attn/Runtime/Runtime.h"
+#include "tools/attnc/Command.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -69,10 +71,13 @@ std::vector<const Tensor *> pointers(const Inputs &inputs) {
 
 using Method = void (Kernel::*)(const std::vector<const DLTensor *> &, const std::vector<DLTensor *> &) const;
 
+/// With a stream, on it; otherwise on the thread's own.
 template <Method method>
-void call(const Kernel &kernel, const Inputs &inputs, const std::vector<const Tensor *> &outputs) {
+void call(const Kernel &kernel, const Inputs &inputs, const std::vector<const Tensor *> &outputs,
+          std::optional<attn::python::CudaStream> stream) {
   Arguments in(pointers(inputs));
   Arguments out(outputs);
+  attn::python::CudaStreamScope scope(stream);
   nb::gil_scoped_release release;
   (kernel.*method)(in.inputs(), out.outputs());
 }
@@ -95,6 +100,16 @@ nb::tuple compileToObject(const std::string &source, const attn::CompileOptions 
     file = attn::compileToObject(source, options, headerName);
   }
   return nb::make_tuple(nb::bytes(file.object.data(), file.object.size()), file.header);
+}
+
+/// attnc with the arguments of a command line, of which the first is the program's name.
+int attnc(std::vector<std::string> arguments) {
+  std::vector<char *> pointers;
+  for (std::string &argument : arguments)
+    pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  nb::gil_scoped_release release;
+  return attn::attnc(int(arguments.size()), pointers.data());
 }
 
 nb::tuple info(const attn::TensorInfo &tensor) {
@@ -155,8 +170,8 @@ NB_MODULE(_attn, module) {
       .def_prop_ro("inputs", [](const Kernel &kernel) { return infos(kernel.inputs()); })
       .def_prop_ro("outputs", [](const Kernel &kernel) { return infos(kernel.outputs()); })
       .def("run_exchanged", &attn::python::runExchanged, nb::arg("arrays"))
-      .def("run", &call<&Kernel::run>, nb::arg("inputs"), nb::arg("outputs"))
-      .def("reference", &call<&Kernel::reference>, nb::arg("inputs"), nb::arg("outputs"))
+      .def("run", &call<&Kernel::run>, nb::arg("inputs"), nb::arg("outputs"), nb::arg("stream").none())
+      .def("reference", &call<&Kernel::reference>, nb::arg("inputs"), nb::arg("outputs"), nb::arg("stream").none())
       .def("output_shapes", &outputShapes, nb::arg("inputs"))
       .def("emit", &Kernel::emit, nb::arg("stage"), nb::call_guard<nb::gil_scoped_release>());
 
@@ -176,5 +191,8 @@ NB_MODULE(_attn, module) {
 
   module.def("compile", &compile, nb::arg("source"), nb::arg("options"));
   module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));
+  module.def("attnc", &attnc, nb::arg("arguments"));
   module.def("set_num_threads", &attn::setNumThreads, nb::arg("threads"));
+  module.def("cuda_stream", &attn::python::cudaStream);
+  module.def("set_cuda_stream", &attn::python::setCudaStream, nb::arg("stream"));
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from test_gpu import missing_opencl
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # "Save this as `NAME`:" and a block; or a block of its own.
@@ -25,6 +26,8 @@ def test_tutorial(path, tmp_path, monkeypatch):
     if "import torch" in path.read_text(encoding="utf-8"):
         pytest.importorskip("torch")
         pytest.importorskip("matplotlib")
+    if 'target="opencl"' in path.read_text(encoding="utf-8") and missing_opencl():
+        pytest.skip(missing_opencl())
     monkeypatch.chdir(tmp_path)
     tools = Path(os.environ["ATTN_BUILD"]) / "bin"
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}

@@ -4,14 +4,17 @@ Nothing here needs a GPU, and nothing here has run on one.
 """
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 from conftest import EXAMPLES
 from gallery_cases import CASES
+from test_check_bounds import compile_paged, outside, paged, with_page
 from test_gallery import NAMES, TOLERANCE, draw
 
 import attn
@@ -74,6 +77,91 @@ def test_runs_in_narrow_types(name, dtype):
     assert_equal(kernel, kernel(**arguments), kernel.reference(**arguments), 2 * TOLERANCE[dtype])
 
 
+MASKS = {
+    "all": ("", ""),
+    "causal": ("n <= m + N - M", ""),
+    "window": ("n <= m and m - n < 20", ""),
+    "ragged": ("n < valid[b]", ", valid: i32[B]"),
+    "documents": ("n <= m and n >= start[b, m]", ", start: i32[B, M]"),
+    "future": ("n > m + 40", ""),
+    "none": ("n < 0", ""),
+}
+# Batch, queries, keys: several chunks of 32 keys and several tiles of 32 queries, and none of them whole.
+SIZES = [(2, 37, 101), (1, 1, 33), (1, 70, 5)]
+
+
+@pytest.fixture(scope="module")
+def masked():
+    """One kernel with an output for each mask: PoCL takes seconds to compile a kernel."""
+    parameters = "".join(declared for _, declared in MASKS.values())
+    lines = [
+        f"  w_{name}[b, m, n] = softmax[n](sum[d](q[b, m, d] * k[b, n, d]){f' where {mask}' if mask else ''})\n"
+        f"  {name}[b, m, e] = sum[n](w_{name}[b, m, n] * v[b, n, e])\n"
+        for name, (mask, _) in MASKS.items()
+    ]
+    tensors = f"q: f32[B, M, 5], k: f32[B, N, 5], v: f32[B, N, 7]{parameters}"
+    return attn.compile(f"attention masked({tensors}) {{\n{''.join(lines)}  return {', '.join(MASKS)}\n}}\n", target="opencl")
+
+
+def masked_arguments(sizes):
+    random = np.random.default_rng(sum(sizes))
+    b, m, n = sizes
+    q, k, v = (random.standard_normal(shape).astype("f") for shape in ((b, m, 5), (b, n, 5), (b, n, 7)))
+    starts = np.maximum(np.arange(m) - random.integers(0, 50, (b, m)), 0).astype("i4")
+    return {"q": q, "k": k, "v": v, "valid": np.array([n - 1, 0][:b], "i4"), "start": starts}
+
+
+@needs_opencl
+@pytest.mark.parametrize("sizes", SIZES)
+def test_chunks_that_a_mask_leaves_out(masked, sizes):
+    arguments = masked_arguments(sizes)
+    assert_equal(masked, masked(**arguments), masked.reference(**arguments), TOLERANCE["f32"])
+
+
+@needs_opencl
+def test_keys_that_no_query_sees_never_matter_whatever_they_are(masked):
+    arguments = masked_arguments((1, 37, 301))
+    arguments["valid"][:] = 77
+    expected = masked(**arguments)
+    arguments["k"][0, 77:] = np.nan
+    arguments["v"][0, 77 + 64 :] = np.inf  # a weight of 0 times infinity would be NaN; the last chunk that is computed has keys to 95
+    np.testing.assert_array_equal(masked(**arguments).ragged, expected.ragged)
+    assert np.isnan(masked(**arguments).all).all()
+
+
+def chunks_visited(kernel, bounds, all_chunks):
+    """First and number of the chunks of a kernel with one tiled sum, as the source computes them of the bounds of its keys."""
+    source = kernel.emit("opencl")
+    loop = re.search(r"for \(int (\w+_state_\w+) = (\w+); \1 < \2 \+ (\w+);", source)
+    definitions = dict(re.findall(r"int (\w+) = (.*);", source))
+
+    def value(text):
+        if text in definitions:
+            text = re.sub(r"\(\(__local int \*\)_allocgroup\w+\)", "bounds", definitions[text])
+        known = {name: value(name) for name in set(re.findall(r"\b_\d+\b", text))}
+        sizes = {name: all_chunks for name in re.findall(r"\b_t\d+\b", text)}
+        return eval(text, {"bounds": bounds, **known, **sizes})
+
+    return value(loop[2]), value(loop[3])
+
+
+@pytest.mark.parametrize(
+    "name, bounds, expected",
+    [
+        ("swin", [], (0, 9)),
+        ("causal", [33], (0, 2)),
+        ("causal", [32], (0, 1)),
+        ("causal", [0], (0, 0)),
+        ("causal", [1000], (0, 9)),
+        ("sliding_window", [40, 97], (1, 3)),
+        ("sliding_window", [64, 65], (2, 1)),
+        ("sliding_window", [64, 0], (2, 0)),
+    ],
+)
+def test_the_loop_over_chunks_has_the_bounds_of_the_mask(name, bounds, expected):
+    assert chunks_visited(compile_for("opencl", name), bounds, 9) == expected
+
+
 SPECIAL = "attention special(x: {dtype}[N]) {{ same[n] = x[n]\n twice[n] = x[n] * 2.0\n return same, twice }}"
 
 
@@ -109,6 +197,33 @@ def test_ptx_is_assembled(name, tmp_path):
             assert spills and set(spills) == {"0"}, report.stderr
 
 
+WIDE = """attention wide(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+  weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]) where n <= m)
+  out[m, e]    = sum[n](weight[m, n] * v[n, e])
+  return out
+}
+"""
+
+
+@needs_opencl
+@pytest.mark.parametrize("width", [100, 150])
+def test_wide_values(width):
+    """Scores are computed once for each 128 columns."""
+    kernel = attn.compile(WIDE, target="opencl", sizes={"E": width})
+    assert "tiled: 16 queries x 128 columns a block" in kernel.emit("plan")
+    random = np.random.default_rng(width)
+    arrays = [random.standard_normal(shape).astype("f") for shape in ((37, 5), (45, 5), (45, width))]
+    assert_equal(kernel, kernel(*arrays), kernel.reference(*arrays), TOLERANCE["f32"])
+
+
+def test_blocks_for_wide_values_fit():
+    for source, queries in ((WIDE, 16), (WIDE.replace("f32", "f64"), 16)):
+        kernel = attn.compile(source, target="cuda", sizes={"E": 128})
+        (shared,) = {eval(launch[-1]) for launch in LAUNCH.findall(kernel.emit("loops"))}
+        planned = re.search(r"tiled: (\d+) queries .* at most (\d+) bytes of shared memory", kernel.emit("plan"))
+        assert int(planned[1]) == queries and shared <= int(planned[2]) <= 48 * 1024
+
+
 # The arguments of a launch: the kernel, blocks, threads, bytes of shared memory.
 LAUNCH = re.compile(r'halide_cuda_run\(cuda\[0\], "[^"]*", [^"]*?, (\d+), (\d+), (\d+), ([\d+*() ]+), \(void')
 
@@ -121,6 +236,29 @@ def test_blocks_have_no_more_shared_memory_than_all_may(name, dtype):
     sizes = [eval(launch[-1]) for launch in LAUNCH.findall(kernel.emit("loops"))]
     planned = int(re.search(r"at most (\d+) bytes of shared memory", kernel.emit("plan"))[1])
     assert sizes and 0 < max(sizes) <= planned <= 48 * 1024
+
+
+@needs_opencl
+def test_bounds_are_checked():
+    kernel = compile_paged(check_bounds=True, target="opencl")
+    assert_equal(kernel, kernel(**paged()), kernel.reference(**paged()), TOLERANCE["f32"])
+    outside(kernel, "paged: k: dimension 0 (P) is 6, but its subscript in score is 99", with_page(paged(), (1, 0), 99))
+
+
+ALONE = r"""
+import attn, numpy
+try:
+    attn.compile("attention f(x: f32[N]) {\n y[n] = x[n]\n return y\n}\n", target="opencl")(numpy.ones(3, "f"))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@needs_opencl
+def test_no_platform_of_opencl(tmp_path):
+    environment = os.environ | {"OCL_ICD_VENDORS": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "f: OpenCL device 0 cannot be used: clGetPlatformIDs failed with error -1001\n"
 
 
 def test_a_kernel_for_a_gpu_wants_tensors_on_it():

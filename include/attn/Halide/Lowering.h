@@ -65,7 +65,7 @@ public:
   llvm::Expected<std::string> print(HalideStage stage) const;
   /// LLVM bitcode of the function `function` (and `function_argv`), without Halide's runtime.
   llvm::Expected<std::string> bitcode(llvm::StringRef function) const;
-  /// What the device is given to compile: PTX or OpenCL C.
+  /// What the device compiles: PTX or OpenCL C, after a line for each launch (see Occupancy.cpp).
   llvm::Expected<std::string> deviceSource() const;
 
   struct Implementation;

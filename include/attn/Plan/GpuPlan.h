@@ -17,8 +17,8 @@ struct GpuPlan {
   int elementThreads = 64; ///< Threads of a block of statements that are not tiled: an element each.
 
   // Of tiled sums. A block has threads × threads threads.
-  int queries = 32; ///< Queries of a block; 16 in f64.
-  int columns = 64; ///< Value columns of a block.
+  int queries = 32; ///< Queries of a block; 16 in f64 or with 128 columns.
+  int columns = 64; ///< Value columns of a block; 128 in f32 where there are known to be more than 64.
   int chunk = 32;   ///< Keys between two rescalings.
   int threads = 16; ///< Divides the three above.
   int bytes = 4;    ///< Of a number.

@@ -56,6 +56,12 @@ void attn_set_thread_pool(attn_parallel_for parallel_for, void *pool);
  * outputs which were copied (--copy) are there when it returns. */
 void attn_set_cuda_stream(void *stream);
 
+/* For kernels compiled for OpenCL, which objects without such kernels lack: from now on this thread's calls run in
+ * `queue` (a cl_command_queue, in order), and in its context. Tensors in OpenCL's memory (kDLOpenCL; `data` is a cl_mem
+ * of that context) need one; a call returns when its work is in the queue, and does not wait for it. With NULL, calls
+ * have a context and a queue of their own, as tensors that are copied (--copy) may. */
+void attn_set_opencl_queue(void *queue);
+
 #ifdef __cplusplus
 }
 #endif

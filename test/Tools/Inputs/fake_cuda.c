@@ -1,0 +1,155 @@
+/* A CUDA driver for tests, where there is none: a libcuda.so.1 whose devices have the CPU's memory and run nothing. It
+ * prints each call that a program cares about, and fails where it is told to. */
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICES = 2, INVALID_DEVICE = 101 };
+
+/* Calls of this function fail with this error. */
+static const char *failing = "";
+static int failure;
+
+void fake_fail(const char *function, int error) {
+  failing = function;
+  failure = error;
+}
+
+static int result(const char *function) { return strcmp(function, failing) ? 0 : failure; }
+
+/* Contexts are pointers to the number of their device; each thread has a stack of them. */
+static int primary[DEVICES] = {0, 1};
+static __thread void *contexts[8];
+static __thread int depth;
+
+void fake_set_context(void *context) {
+  depth = context ? 1 : 0;
+  contexts[1] = context;
+}
+
+int cuInit(unsigned flags) {
+  (void)flags;
+  return result("cuInit");
+}
+
+int cuGetErrorName(int error, const char **name) {
+  *name = error == 3 ? "CUDA_ERROR_NOT_INITIALIZED" : error == INVALID_DEVICE ? "CUDA_ERROR_INVALID_DEVICE" : 0;
+  return 0;
+}
+
+int cuDeviceGet(int *device, int index) {
+  *device = index;
+  return index >= 0 && index < DEVICES ? result("cuDeviceGet") : INVALID_DEVICE;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  (void)device;
+  *value = attribute == 75 ? 8 : 0; /* compute capability 8.0 */
+  return 0;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  printf("  primary context of device %d\n", device);
+  *context = &primary[device];
+  return result("cuDevicePrimaryCtxRetain");
+}
+
+int cuCtxGetCurrent(void **context) {
+  *context = depth ? contexts[depth] : 0;
+  return 0;
+}
+
+int cuCtxGetDevice(int *device) {
+  *device = *(int *)contexts[depth];
+  return 0;
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+  contexts[++depth] = context;
+  return 0;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+  *context = contexts[depth--];
+  return 0;
+}
+
+int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
+  (void)options;
+  (void)values;
+  printf("  load a module with %u options: %s\n", count, strstr(image, ".target sm_80") ? "sm_80" : "unknown");
+  *module = module;
+  return result("cuModuleLoadDataEx");
+}
+
+int cuModuleUnload(void *module) {
+  (void)module;
+  return 0;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  (void)module;
+  *function = (void *)name;
+  return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
+  printf("  allocate\n");
+  int error = result("cuMemAlloc_v2");
+  *pointer = error ? 0 : (uint64_t)(uintptr_t)malloc(bytes);
+  return error;
+}
+
+int cuMemFree_v2(uint64_t pointer) {
+  free((void *)(uintptr_t)pointer);
+  return 0;
+}
+
+static int copy(const char *what, uint64_t to, uint64_t from, size_t bytes, void *stream) {
+  printf("  %s: %zu bytes, stream %p\n", what, bytes, stream);
+  memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+  return result(what);
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+  return copy("copy to the device", to, (uint64_t)(uintptr_t)from, bytes, 0);
+}
+
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
+  return copy("copy from the device", (uint64_t)(uintptr_t)to, from, bytes, 0);
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+  return copy("copy to the device", to, (uint64_t)(uintptr_t)from, bytes, stream);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+  return copy("copy from the device", (uint64_t)(uintptr_t)to, from, bytes, stream);
+}
+
+/* Says which of the memory that a test names is among the first arguments, which are pointers. */
+int cuLaunchKernel(void *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
+                   unsigned threads_y, unsigned threads_z, unsigned shared, void *stream, void **arguments,
+                   void **extra) {
+  (void)function;
+  (void)extra;
+  printf("  launch %u blocks of %u threads, %u shared bytes, device %d, stream %p", blocks_x * blocks_y * blocks_z,
+         threads_x * threads_y * threads_z, shared, *(int *)contexts[depth], stream);
+  const char *named = getenv("FAKE_CUDA_POINTERS");
+  for (int i = 0; named && i < atoi(named); ++i)
+    printf("%s%p", i ? " " : ", memory ", *(void **)arguments[i]);
+  printf("\n");
+  return result("cuLaunchKernel");
+}
+
+int cuStreamSynchronize(void *stream) {
+  printf("  wait for stream %p\n", stream);
+  return 0;
+}
+
+int cuCtxSynchronize(void) {
+  printf("  wait for the device\n");
+  return 0;
+}
