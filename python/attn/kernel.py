@@ -45,7 +45,7 @@ class Kernel:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the kernel on arrays given by position or by name, in the order and the shapes of `inputs`.
 
-        An array is NumPy's, PyTorch's or anything's with `__dlpack__`, in the CPU's memory, with any strides; its elements are
+        An array is NumPy's, PyTorch's, JAX's or anything's with `__dlpack__`, in the CPU's memory, with any strides; its elements are
         not copied. A scalar is a number or an array of rank 0, and may be left out where it has a default.
 
         Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
@@ -148,6 +148,7 @@ class Kernel:
     def _input(self, info: TensorInfo, value: Any) -> _attn.Tensor | None:
         if value is None:
             return None
+        arrays.check_elements(info.name, value)
         if not info.shape and (arrays.is_number(value) or getattr(value, "ndim", None) == 0):
             return arrays.as_scalar(info.name, value, info.dtype)
         if arrays.is_array(value):

@@ -257,6 +257,7 @@ def _fake(kernel: Kernel, tensors: Sequence[Tensor]) -> Any:
 def _as_tensor(info: TensorInfo, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
+    arrays.check_elements(info.name, value)
     number = value.item() if isinstance(value, numpy.generic) else value
     if not info.shape and isinstance(number, (bool, int, float)):
         if isinstance(number, float) and not number.is_integer() and not _DTYPES[info.dtype].is_floating_point:

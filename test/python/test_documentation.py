@@ -22,9 +22,8 @@ def blocks(path):
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorial(path, tmp_path, monkeypatch):
     """Shell commands, and Python code in one interpreter."""
-    if "import torch" in path.read_text(encoding="utf-8"):
-        pytest.importorskip("torch")
-        pytest.importorskip("matplotlib")
+    for library in re.findall(r"^import (torch|jax)$", path.read_text(encoding="utf-8"), re.M):
+        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     tools = Path(os.environ["ATTN_BUILD"]) / "bin"
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
