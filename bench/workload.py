@@ -24,6 +24,8 @@ class Workload:
     races_formula: bool = True  #: whether `formula` itself, eager and compiled, is among the peers
     checked: Callable[[torch.Tensor], torch.Tensor] = lambda result: result  #: the part of each result that `exact` gives
     exact: Callable[..., Any] | None = None  #: that part of the results for the inputs, in float64; without it, `formula` gives it
+    ours: Callable[..., Call] | None = None  #: what prepares our call for the inputs; without it, the spec's kernel is called
+    gradients: tuple[str, ...] = ()  #: inputs whose gradients are computed as well, by the spec's forward and backward kernels
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor | float]:
