@@ -6,10 +6,12 @@ Each cell runs in turn, in a fresh Python, as Jupyter's "Run all cells" does. te
 compares what is printed with what is stored.
 """
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
+import attn
 import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
@@ -31,7 +33,8 @@ def executed(path):
             coalesce_streams=True,
             resources={"metadata": {"path": folder}},
         )
-        client.execute()
+        # With the package that this script finds, wherever it lies.
+        client.execute(env={**os.environ, "PYTHONPATH": str(Path(attn.__file__).absolute().parents[1])})
     notebook.metadata["language_info"] = {"name": "python"}  # without the version of this machine's Python
     return notebook
 
