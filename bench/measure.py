@@ -14,6 +14,7 @@ import attn
 
 from .limits import Limits, Meter
 from .memory import most_memory
+from .pytorch import calling, compiling
 from .workload import Call, Workload, as_tuple
 
 SHORTEST = 2e-3  #: seconds that one timing takes at least: short calls are repeated
@@ -85,15 +86,9 @@ def call_kernel(workload: Workload, **inputs: torch.Tensor | float) -> Call:
 
 
 def formula_peers(workload: Workload) -> dict:
-    def eager(**inputs):
-        return lambda: workload.formula(**inputs)
-
-    def compile(**inputs):
-        torch._dynamo.reset()
-        function = torch.compile(workload.formula)
-        return lambda: function(**inputs)
-
-    return {"eager": eager, "torch.compile": compile} if workload.races_formula else {}
+    if not workload.races_formula:
+        return {}
+    return {"eager": calling(workload.formula), "torch.compile": compiling(workload.formula)}
 
 
 def memory(workload: Workload, threads: int) -> int:

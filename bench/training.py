@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from functools import lru_cache, partial
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 import torch
 
 import attn
 
-from .workload import Call, Workload
-
-Prepare = Callable[..., Call]  #: of a workload's inputs by name
+from .measure import formula_peers
+from .pytorch import calling
+from .workload import Call, Prepare, Workload
 
 
 @lru_cache(maxsize=1)
@@ -35,19 +35,6 @@ def step(prepare: Prepare, names: Sequence[str], **inputs: Any) -> Call:
     return call
 
 
-def calling(function: Callable[..., Any]) -> Prepare:
-    return lambda **inputs: lambda: function(**inputs)
-
-
-def compiling(function: Callable[..., Any]) -> Prepare:
-    def prepare(**inputs):
-        torch._dynamo.reset()
-        compiled = torch.compile(function)
-        return lambda: compiled(**inputs)
-
-    return prepare
-
-
 def ours(spec: str, **inputs: Any) -> Call:
     kernel = attn.compile(spec)
     return lambda: kernel(*inputs.values())
@@ -64,13 +51,12 @@ def training(workload: Workload, names: Sequence[str], peers: Sequence[str] = ()
     peers: those of the workload that have gradients and race; so does its formula, eager and compiled, where it does.
     run: what is ours instead of the spec's kernel.
     """
-    racing = {who: workload.peers[who] for who in peers}
-    if workload.races_formula:
-        racing |= {"eager": calling(workload.formula), "torch.compile": compiling(workload.formula)}
+    names = tuple(names)
+    racing = {who: workload.peers[who] for who in peers} | formula_peers(workload)
     return dataclasses.replace(
         workload,
         name=f"training, {workload.name}",
-        gradients=tuple(names),
+        gradients=names,
         ours=partial(step, run or partial(ours, workload.spec), names),
         formula=lambda **inputs: step(calling(workload.formula), names, **inputs)(),
         peers={who: partial(step, prepare, names) for who, prepare in racing.items()},
