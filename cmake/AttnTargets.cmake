@@ -11,7 +11,12 @@ if(ATTN_SANITIZE)
 endif()
 
 add_library(attn_mlir INTERFACE)
-target_link_libraries(attn_mlir INTERFACE attn_flags MLIR LLVM)
+if(ATTN_PACKAGE)
+  include(StaticLLVM)
+  target_link_libraries(attn_mlir INTERFACE attn_flags attn_static_llvm)
+else()
+  target_link_libraries(attn_mlir INTERFACE attn_flags MLIR LLVM)
+endif()
 target_include_directories(attn_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
 
 # attn_library(NAME SOURCES... LINK LIBRARIES... DEPENDS TARGETS...): one folder of lib/.

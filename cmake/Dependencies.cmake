@@ -8,7 +8,7 @@ function(attn_missing what remedy)
   message(FATAL_ERROR "attn: ${what} was not found.\n  ${remedy}\n  (or run `make setup`, which installs everything)")
 endfunction()
 
-# --- Debian: MLIR and LLVM 22, as shared libraries -------------------------------------------
+# --- Debian: MLIR and LLVM 22 ------------------------------------------------------------------
 set(ATTN_LLVM_PREFIX "/usr/lib/llvm-22" CACHE PATH "Where LLVM and MLIR 22 are installed")
 find_package(MLIR QUIET CONFIG HINTS ${ATTN_LLVM_PREFIX}/lib/cmake/mlir NO_DEFAULT_PATH)
 if(NOT MLIR_FOUND OR NOT LLVM_VERSION_MAJOR EQUAL 22)
@@ -28,25 +28,31 @@ if(NOT ATTN_CLANG)
   attn_missing("clang 22" "apt-get install clang-22")
 endif()
 
-# --- Debian: fmt and GoogleTest ---------------------------------------------------------------
+# --- Debian: fmt (its headers alone, so that nothing needs libfmt.so to run) and GoogleTest -----
 find_package(fmt 9 QUIET CONFIG)
 if(NOT fmt_FOUND)
   attn_missing("fmt" "apt-get install libfmt-dev")
 endif()
-find_package(GTest 1.12 QUIET CONFIG)
-if(NOT GTest_FOUND)
-  attn_missing("GoogleTest" "apt-get install libgtest-dev libgmock-dev")
+if(NOT ATTN_PACKAGE)
+  find_package(GTest 1.12 QUIET CONFIG)
+  if(NOT GTest_FOUND)
+    attn_missing("GoogleTest" "apt-get install libgtest-dev libgmock-dev")
+  endif()
 endif()
 find_package(Threads REQUIRED)
 
 # --- PyPI: Halide, lit, nanobind -------------------------------------------------------------
-find_program(ATTN_PYTHON python3 PATHS ${ATTN_VENV}/bin NO_DEFAULT_PATH)
-if(NOT ATTN_PYTHON)
-  attn_missing("the Python environment ${ATTN_VENV}"
-               "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt")
+if(ATTN_PACKAGE)
+  set(ATTN_PYTHON ${Python_EXECUTABLE}) # scikit-build-core's: the package is for the Python that installs it
+else()
+  find_program(ATTN_PYTHON python3 PATHS ${ATTN_VENV}/bin NO_DEFAULT_PATH)
+  if(NOT ATTN_PYTHON)
+    attn_missing("the Python environment ${ATTN_VENV}"
+                 "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt")
+  endif()
+  set(Python_EXECUTABLE ${ATTN_PYTHON} CACHE FILEPATH "" FORCE)
+  set(Python3_EXECUTABLE ${ATTN_PYTHON} CACHE FILEPATH "" FORCE)
 endif()
-set(Python_EXECUTABLE ${ATTN_PYTHON} CACHE FILEPATH "" FORCE)
-set(Python3_EXECUTABLE ${ATTN_PYTHON} CACHE FILEPATH "" FORCE)
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 
 execute_process(
@@ -57,11 +63,13 @@ if(NOT Halide_FOUND)
   attn_missing("Halide 21" ".venv/bin/pip install halide==21.0.0")
 endif()
 
-find_program(ATTN_LIT lit PATHS ${ATTN_VENV}/bin NO_DEFAULT_PATH)
-if(NOT ATTN_LIT)
-  attn_missing("lit" ".venv/bin/pip install lit")
+if(NOT ATTN_PACKAGE)
+  find_program(ATTN_LIT lit PATHS ${ATTN_VENV}/bin NO_DEFAULT_PATH)
+  if(NOT ATTN_LIT)
+    attn_missing("lit" ".venv/bin/pip install lit")
+  endif()
+  set(LLVM_EXTERNAL_LIT ${ATTN_LIT} CACHE FILEPATH "" FORCE)
 endif()
-set(LLVM_EXTERNAL_LIT ${ATTN_LIT} CACHE FILEPATH "" FORCE)
 
 execute_process(
   COMMAND ${ATTN_PYTHON} -m nanobind --cmake_dir

@@ -57,6 +57,10 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
       return llvm::createStringError("unknown target '" + text +
                                      "': expected host, cuda, opencl or a Halide target such as x86-64-linux-avx2-fma");
     target = Target(text.str());
+    // MachineCode.cpp has LLVM's back ends for these.
+    if (target.arch != Target::X86 && (target.arch != Target::ARM || target.bits != 64))
+      return llvm::createStringError("kernels are not compiled for the processor of the target " + text +
+                                     ": expected x86 or 64-bit ARM");
   }
   llvm::Expected<Device> device = deviceOf(target);
   if (!device)

@@ -9,6 +9,7 @@
 #include "Tensor.h"
 #include "attn/Compiler/Compiler.h"
 #include "attn/Runtime/Runtime.h"
+#include "tools/attnc/Command.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -97,6 +98,16 @@ nb::tuple compileToObject(const std::string &source, const attn::CompileOptions 
   return nb::make_tuple(nb::bytes(file.object.data(), file.object.size()), file.header);
 }
 
+/// attnc with the arguments of a command line, of which the first is the program's name.
+int attnc(std::vector<std::string> arguments) {
+  std::vector<char *> pointers;
+  for (std::string &argument : arguments)
+    pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  nb::gil_scoped_release release;
+  return attn::attnc(int(arguments.size()), pointers.data());
+}
+
 nb::tuple info(const attn::TensorInfo &tensor) {
   nb::list shape;
   for (const std::string &size : tensor.shape)
@@ -176,5 +187,6 @@ NB_MODULE(_attn, module) {
 
   module.def("compile", &compile, nb::arg("source"), nb::arg("options"));
   module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));
+  module.def("attnc", &attnc, nb::arg("arguments"));
   module.def("set_num_threads", &attn::setNumThreads, nb::arg("threads"));
 }

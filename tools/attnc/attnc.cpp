@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Command.h"
 #include "Tune.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -178,10 +179,10 @@ static int run() {
   return tuneCommand ? tune((*file)->getBuffer()) : compile((*file)->getBuffer());
 }
 
-int main(int argc, char **argv) {
+int attn::attnc(int count, char **arguments) {
   cl::HideUnrelatedOptions(category);
   cl::SetVersionPrinter([](llvm::raw_ostream &os) { os << "attnc " ATTN_VERSION "\n"; });
-  cl::ParseCommandLineOptions(argc, argv, "attnc: a compiler for attention\n");
+  cl::ParseCommandLineOptions(count, arguments, "attnc: a compiler for attention\n");
   try {
     return run();
   } catch (const attn::CompileError &error) {

@@ -1,0 +1,5 @@
+//===- main.cpp - The program attnc ---------------------------------------===//
+
+#include "Command.h"
+
+int main(int argc, char **argv) { return attn::attnc(argc, argv); }
