@@ -20,16 +20,18 @@ from .workload import Workload
 ELEMENTS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
-def spec(variant: Variant) -> str:
+def spec(variant: Variant, groups: bool = True) -> str:
+    """groups: whether heads of queries may share heads of keys."""
     where = f" where {variant.where}" if variant.where else ""
     kept = f"\n  kept[b, h, m, n] = dropout(weight[b, h, m, n], {variant.dropout}, 1)" if variant.dropout else ""
-    return f"""attention heads(q: f32[B, H, M, D], k: f32[B, G, N, D], v: f32[B, G, N, E]{variant.parameters}) {{
+    text = f"""attention heads(q: f32[B, H, M, D], k: f32[B, G, N, D], v: f32[B, G, N, E]{variant.parameters}) {{
   score[b, h, m, n] = {variant.score}
   weight[b, h, m, n] = softmax[n](score[b, h, m, n]{where}){kept}
   out[b, h, m, e] = sum[n]({"kept" if kept else "weight"}[b, h, m, n] * v[b, h // (H // G), n, e])
   return out{", weight" if variant.returns_weights else ""}
 }}
 """
+    return text if groups else text.replace("h // (H // G)", "h").replace("[B, G,", "[B, H,")
 
 
 def share_kept(variant: Variant, sizes: dict) -> float:

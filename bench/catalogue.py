@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Iterator
 
-from .attention import attention
+from .attention import attention, spec
 from .others import additive, bilinear, gaussian, paged, self_attention, textbook
-from .variants import ALIBI, BIAS, CAUSAL, DOCUMENTS, DROPOUT, EVERYTHING, PLAIN, RAGGED, SOFTCAP, WEIGHTS, WINDOW
+from .training import causal_flex, training
+from .variants import ALIBI, BIAS, CAUSAL, DOCUMENTS, DROPOUT, EVERYTHING, PLAIN, RAGGED, SOFTCAP, WEIGHTS, WINDOW, Variant
 from .workload import Workload
 
 DTYPES = ("f32", "bf16")
@@ -66,6 +67,24 @@ def others() -> Iterator[Workload]:
     yield textbook()
 
 
+def steps() -> Iterator[Workload]:
+    """Of training: forward and backward."""
+    for name, sizes in {"H8 N2048 D64": {}, "H8 N1024 D128": dict(queries=1024, width=128)}.items():
+        for mask, variant in (("full", PLAIN), ("causal", CAUSAL)):
+            yield training(heads(f"{name} {mask}", variant, **sizes), "qkv", ["sdpa"])
+    grouped = attention("32/8 N1024 D128 causal", CAUSAL, heads=32, groups=8, queries=1024, width=128)
+    yield training(grouped, "qkv", ["sdpa"])
+    yield training(heads("flex_attention, causal", CAUSAL, queries=1024), "qkv", run=causal_flex)
+    yield training(heads("ALiBi with learned slopes", ALIBI, queries=1024), [*"qkv", "slope"])
+    for name, sizes in {"512 x 512 x 64": (1, 512, 512), "decoder B64 M1 N10": (64, 1, 10), "decoder B64 M1 N50": (64, 1, 50)}.items():
+        yield training(additive(f"additive {name}", *sizes), ["hq", "hk", "wv", "v"])
+
+
+def heads(name: str, variant: Variant, **sizes: int) -> Workload:
+    """Attention whose heads have keys of their own, which the spec says too: sums over groups of heads would be gradients of their own."""
+    return dataclasses.replace(attention(name, variant, **sizes), spec=spec(variant, groups=False))
+
+
 def lengths() -> Iterator[Workload]:
     """For the plot: without peers."""
     for dtype in DTYPES:
@@ -80,5 +99,6 @@ GROUPS: dict[str, Callable[[], Iterator[Workload]]] = {
     "masks": masks_and_scores,
     "decode": decode,
     "others": others,
+    "training": steps,
     "lengths": lengths,
 }

@@ -6,6 +6,7 @@ import statistics
 import time
 import warnings
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import torch
 
@@ -13,6 +14,7 @@ import attn
 
 from .limits import Limits, Meter
 from .memory import most_memory
+from .pytorch import calling, compiling
 from .workload import Call, Workload, as_tuple
 
 SHORTEST = 2e-3  #: seconds that one timing takes at least: short calls are repeated
@@ -78,30 +80,43 @@ def compiled(workload: Workload) -> attn.Kernel:
     return attn.compile(workload.spec, dtype=None if workload.dtype == "f32" else workload.dtype)
 
 
+def call_kernel(workload: Workload, **inputs: torch.Tensor | float) -> Call:
+    kernel, arguments = compiled(workload), list(inputs.values())
+    return lambda: kernel(*arguments)
+
+
 def formula_peers(workload: Workload) -> dict:
-    def eager(**inputs):
-        return lambda: workload.formula(**inputs)
-
-    def compile(**inputs):
-        torch._dynamo.reset()
-        function = torch.compile(workload.formula)
-        return lambda: function(**inputs)
-
-    return {"eager": eager, "torch.compile": compile} if workload.races_formula else {}
+    if not workload.races_formula:
+        return {}
+    return {"eager": calling(workload.formula), "torch.compile": compiling(workload.formula)}
 
 
-def memory(kernel: attn.Kernel, workload: Workload, results: tuple[torch.Tensor, ...], threads: int) -> int:
-    inputs = [torch.as_tensor(value) for value in workload.inputs.values()]
-    return most_memory(kernel, [*inputs, *map(torch.empty_like, results)], threads)
+def memory(workload: Workload, threads: int) -> int:
+    """Of the kernel; of the forward or the backward kernel, whichever takes more, where gradients are computed."""
+    kernel = compiled(workload)
+    tensors = {name: torch.as_tensor(value) for name, value in workload.inputs.items()}
+    if not workload.gradients:
+        return memory_of(kernel, tensors, threads)
+    forward, backward = kernel.grad(workload.gradients)
+    results = as_tuple(forward(*tensors.values()))
+    saved = dict(zip([info.name for info in forward.outputs], results))
+    gradients = {f"grad_{info.name}": torch.ones_like(saved[info.name]) for info in kernel.outputs}
+    of_both = memory_of(forward, tensors, threads), memory_of(backward, tensors | saved | gradients, threads)
+    return max(of_both)
+
+
+def memory_of(kernel: attn.Kernel, tensors: dict[str, torch.Tensor], threads: int) -> int:
+    """For its inputs, by name, among the tensors."""
+    inputs = [tensors[info.name] for info in kernel.inputs]
+    return most_memory(kernel, [*inputs, *as_tuple(kernel(*inputs))], threads)
 
 
 def measure(workload: Workload, threads: int, rounds: int, meter: Meter) -> Row:
     attn.set_num_threads(threads)
     torch.set_num_threads(threads)
-    kernel, arguments = compiled(workload), list(workload.inputs.values())
-    results = kernel(*arguments)
-    error = workload.error(results)
-    runners, failures = {"attn": lambda: kernel(*arguments)}, {}
+    run = (workload.ours or partial(call_kernel, workload))(**workload.inputs)
+    error = workload.error(run())
+    runners, failures = {"attn": run}, {}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         for who, prepare in {**workload.peers, **formula_peers(workload)}.items():
@@ -124,7 +139,7 @@ def measure(workload: Workload, threads: int, rounds: int, meter: Meter) -> Row:
         threads,
         seconds,
         error,
-        memory(kernel, workload, as_tuple(results), threads),
+        memory(workload, threads),
         asdict(limits),
         workload.flops,
         workload.read_bytes,

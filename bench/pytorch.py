@@ -1,13 +1,15 @@
-"""PyTorch's fused attentions as peers."""
+"""PyTorch's fused attentions as peers, and functions of its operations."""
 
 from __future__ import annotations
+
+from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 
 from .formula import added
 from .variants import Variant
-from .workload import Call
+from .workload import Call, Prepare
 
 
 def sdpa(variant: Variant, q, k, v, **tensors) -> Call:
@@ -38,3 +40,19 @@ def flex(variant: Variant, q, k, v, **tensors) -> Call:
             )
 
     return call
+
+
+def calling(function: Callable[..., Any]) -> Prepare:
+    """A function of the inputs, as it is."""
+    return lambda **inputs: lambda: function(**inputs)
+
+
+def compiling(function: Callable[..., Any]) -> Prepare:
+    """The function through torch.compile."""
+
+    def prepare(**inputs):
+        torch._dynamo.reset()
+        compiled = torch.compile(function)
+        return lambda: compiled(**inputs)
+
+    return prepare

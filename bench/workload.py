@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 
 Call = Callable[[], object]  #: computes the workload once
+Prepare = Callable[..., Call]  #: of the inputs, by name
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,15 @@ class Workload:
     spec: str  #: text of the spec
     draw: Callable[[], dict[str, torch.Tensor | float]]  #: what makes the inputs, in the order of the spec's parameters
     formula: Callable[..., Any]  #: the textbook's formula of the inputs, in whatever precision they have
-    peers: dict[str, Callable[..., Call]] = field(default_factory=dict)  #: what prepares each for the inputs: it may compile
+    peers: dict[str, Prepare] = field(default_factory=dict)  #: what prepares each for the inputs: it may compile
     flops: float = 0  #: operations that the mask leaves, a multiply-add counted as two; 0 where memory is the limit
     read_bytes: float = 0  #: that must come from memory; 0 where arithmetic is the limit
     dtype: str = "f32"
     races_formula: bool = True  #: whether `formula` itself, eager and compiled, is among the peers
     checked: Callable[[torch.Tensor], torch.Tensor] = lambda result: result  #: the part of each result that `exact` gives
     exact: Callable[..., Any] | None = None  #: that part of the results for the inputs, in float64; without it, `formula` gives it
+    ours: Prepare | None = None  #: what prepares our call for the inputs; without it, the spec's kernel is called
+    gradients: tuple[str, ...] = ()  #: inputs whose gradients are computed as well, by the spec's forward and backward kernels
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor | float]:

@@ -1,11 +1,12 @@
 """Arrays of any library as the kernel's tensors, and outputs in the library of the inputs.
 
-Inputs travel through DLPack, so nothing is copied, whether they are in the CPU's memory or on a GPU. torch is never imported here: an argument can only be one of its tensors where
-the caller has imported it.
+Inputs travel through DLPack, so nothing is copied, whether they are in the CPU's memory or on a GPU. torch and jax are never
+imported here: an argument can only be one of their arrays where the caller has imported them.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, Protocol
 
@@ -71,12 +72,22 @@ class _Torch:
 
 
 class _ArrayAPI(_NumPy):
-    """Any other library of the array API standard: it takes over NumPy arrays without a copy."""
+    """Any other library of the array API standard, such as JAX: it takes over NumPy arrays without a copy."""
 
     def __init__(self, namespace: Any):
         self.namespace = namespace
 
+    def empty(self, shape: list[int], dtype: str) -> Any:
+        """Aligned for any vector: JAX copies what is not."""
+        kind = np.dtype(_bfloat16() if dtype == "bf16" else _NUMPY_DTYPES[dtype])
+        count = math.prod(shape) * kind.itemsize
+        memory = np.empty(count + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
+        return memory[start : start + count].view(kind).reshape(shape)
+
     def finish(self, array: Any) -> Any:
+        if array.dtype.kind == "V":  # bf16, which NumPy cannot export
+            return self.namespace.asarray(array)
         return self.namespace.from_dlpack(array)
 
 
@@ -98,6 +109,7 @@ class _ArrayAPIOnDevice:
 
 
 _NUMPY = _NumPy()
+_ALIGNMENT = 64
 
 
 def library_of(arrays: list[Any]) -> Library:
@@ -140,6 +152,16 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
 
 
+def check_elements(name: str, value: Any) -> None:
+    """Raises TypeError for what stands for an array that has no elements yet: inside jax.jit, jax.grad and jax.vmap."""
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"{name}: is traced by jax.jit, jax.grad or jax.vmap, but a kernel needs its elements: "
+            "call the kernel through jax.pure_callback"
+        )
+
+
 def need_gradients(values: list[Any]) -> bool:
     """Whether PyTorch records what is computed from a tensor among them, in the CPU's memory."""
     torch = sys.modules.get("torch")
@@ -165,7 +187,9 @@ def as_scalar(name: str, value: Any, dtype: str) -> _attn.Tensor:
 
 def as_tensor(name: str, array: Any, writable: bool = False) -> _attn.Tensor:
     """A view of `array`. Raises TypeError or ValueError where it cannot be viewed, with the reason."""
-    torch = sys.modules.get("torch")
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if writable and jax is not None and isinstance(array, jax.Array):
+        raise ValueError(f"{name}: is a jax.Array, which nobody may write to; give NumPy arrays, or no `out`")
     view, dtype = array, ""
     if torch is not None and isinstance(array, torch.Tensor):
         array = _exact_elements(torch, name, array, writable)

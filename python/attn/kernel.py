@@ -45,9 +45,10 @@ class Kernel:
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the kernel on arrays given by position or by name, in the order and the shapes of `inputs`.
 
-        An array is NumPy's, PyTorch's or anything's with `__dlpack__`, with any strides; its elements are not copied. It is in the
-        CPU's memory, or for a kernel for CUDA on a GPU: then the outputs are there too, and the call is in PyTorch's current stream, or
-        for other libraries' arrays in that of `attn.set_cuda_stream`, when it returns. A scalar is a number or an array of rank 0, and may be left out where it has a default.
+        An array is NumPy's, PyTorch's, JAX's or anything's with `__dlpack__`, with any strides; its elements are not copied. It is in
+        the CPU's memory, or for a kernel for CUDA on a GPU: then the outputs are there too, and the call is in PyTorch's current
+        stream, or for other libraries' arrays in that of `attn.set_cuda_stream`, when it returns. A scalar is a number or an array of
+        rank 0, and may be left out where it has a default.
 
         Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
         them, is written to instead and returned; it must not share memory with an input. Where a PyTorch tensor requires grad,
@@ -149,6 +150,7 @@ class Kernel:
     def _input(self, info: TensorInfo, value: Any) -> _attn.Tensor | None:
         if value is None:
             return None
+        arrays.check_elements(info.name, value)
         if not info.shape and (arrays.is_number(value) or getattr(value, "ndim", None) == 0):
             return arrays.as_scalar(info.name, value, info.dtype)
         if arrays.is_array(value):

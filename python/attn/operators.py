@@ -105,17 +105,20 @@ class _Gradient:
 
     def __init__(self, operator: Operator, needed: tuple[bool, ...]):
         kernel = operator.kernel
-        self.inputs = [info.name for info in kernel.inputs]
-        names = [name for name, wanted in zip(self.inputs, needed) if wanted]
+        inputs = [info.name for info in kernel.inputs]
+        names = [name for name, wanted in zip(inputs, needed) if wanted]
         forward, backward = kernel.grad(None if needed == operator._differentiable else names)
         wanted = "".join("01"[wanted] for wanted in needed)
         self.forward = _Registered(f"{operator.name}_forward_{wanted}", forward, None)
         self.backward = _Registered(f"{operator.name}_backward_{wanted}", backward, None)
-        self.outputs = [info.name for info in kernel.outputs]
+        self.outputs = len(kernel.outputs)
         self.non_differentiable = [not _DTYPES[info.dtype].is_floating_point for info in kernel.outputs]
-        self._saved = [info.name for info in forward.outputs]
-        self._parameters = [info.name for info in backward.inputs]
-        self._results = [info.name.removeprefix("grad_") for info in backward.outputs]
+        # Where the backward kernel's inputs are among those that `run_backward` gets, and its outputs among its results.
+        given = [info.name for info in (*kernel.inputs, *forward.outputs)]
+        given += [f"grad_{info.name}" for info in kernel.outputs]
+        self._places = [given.index(info.name) for info in backward.inputs]
+        results = [info.name for info in backward.outputs]
+        self._results = [results.index(f"grad_{name}") if f"grad_{name}" in results else None for name in inputs]
 
     def run_forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The kernel's outputs, then what the backward pass needs beside them."""
@@ -126,14 +129,15 @@ class _Gradient:
         self, inputs: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
         """The gradient of each input; None for those that were not asked for."""
-        named = dict(zip(self.inputs, inputs))
-        named.update(zip(self._saved, saved))
-        for name, output, gradient in zip(self.outputs, saved, gradients):
-            # An output that the loss does not use costs no memory: one 0, repeated.
-            named[f"grad_{name}"] = output.new_zeros(()).expand(output.shape) if gradient is None else gradient
-        results = self.backward(*[named[name] for name in self._parameters])
-        found = dict(zip(self._results, (results,) if isinstance(results, Tensor) else results))
-        return [found.get(name) for name in self.inputs]
+        # An output that the loss does not use costs no memory: one 0, repeated.
+        gradients = [
+            output.new_zeros(()).expand(output.shape) if gradient is None else gradient
+            for output, gradient in zip(saved, gradients)
+        ]
+        given = [*inputs, *saved, *gradients]
+        results = self.backward(*[given[place] for place in self._places])
+        results = (results,) if isinstance(results, Tensor) else results
+        return [None if place is None else results[place] for place in self._results]
 
 
 def torch_operator(kernel: Kernel) -> Operator:
@@ -222,14 +226,14 @@ def _function_of(operator: Operator) -> type[torch.autograd.Function]:
             with torch._C._AutoDispatchBelowAutograd():
                 saved = gradient.run_forward(inputs)
             ctx.save_for_backward(*inputs, *saved)
-            outputs = saved[: len(gradient.outputs)]
+            outputs = saved[: gradient.outputs]
             ctx.mark_non_differentiable(*[output for output, none in zip(outputs, gradient.non_differentiable) if none])
             return outputs[0] if len(outputs) == 1 else outputs
 
         @staticmethod
         def backward(ctx: Any, *gradients: Tensor | None) -> Any:
             tensors = ctx.saved_tensors
-            count = len(ctx.gradient.inputs)
+            count = len(ctx.needs_input_grad)
             return tuple(ctx.gradient.run_backward(tensors[:count], tensors[count:], gradients))
 
     return Differentiated
@@ -257,6 +261,7 @@ def _fake(kernel: Kernel, tensors: Sequence[Tensor]) -> Any:
 def _as_tensor(info: TensorInfo, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
+    arrays.check_elements(info.name, value)
     number = value.item() if isinstance(value, numpy.generic) else value
     if not info.shape and isinstance(number, (bool, int, float)):
         if isinstance(number, float) and not number.is_integer() and not _DTYPES[info.dtype].is_floating_point:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 from bench import catalogue, formula, measure, others, page, table, variants  # noqa: E402
 from bench.attention import attention  # noqa: E402
 from bench.memory import most_memory  # noqa: E402
+from bench.training import causal_flex, training  # noqa: E402
 
 VARIANTS = {name: value for name, value in vars(variants).items() if isinstance(value, variants.Variant)}
 SIZES = dict(batch=2, heads=4, queries=300, width=16)
@@ -105,6 +106,41 @@ def test_flops_are_those_that_the_mask_leaves(name):
 def test_formulas_of_the_other_workloads(workload):
     found = attn.compile(workload.spec)(*workload.inputs.values())
     torch.testing.assert_close(found, workload.formula(**workload.inputs), rtol=1e-4, atol=1e-5)
+
+
+STEPS = {
+    "plain": training(catalogue.heads("plain", variants.PLAIN, **SIZES), "qkv", ["sdpa"]),
+    "causal": training(catalogue.heads("causal", variants.CAUSAL, **SIZES), "qkv", ["sdpa"]),
+    "flex": training(catalogue.heads("flex", variants.CAUSAL, **SIZES), "qkv", run=causal_flex),
+    "slopes": training(catalogue.heads("slopes", variants.ALIBI, **SIZES), [*"qkv", "slope"]),
+    "grouped": training(attention("grouped", variants.CAUSAL, **SIZES, groups=2), "qkv", ["sdpa"]),
+    "additive": training(others.additive("additive", 2, 3, 9), ["hq", "hk", "wv", "v"]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_everybodys_steps_of_training_agree(name):
+    workload = STEPS[name]
+    assert len(workload.ours(**workload.inputs)()) == 1 + len(workload.gradients)
+    assert set(workload.peers) == {"eager", "torch.compile"} | ({"sdpa"} if name in ("plain", "causal", "grouped") else set())
+    with torch.no_grad():  # as `measure` calls them
+        for prepare in (workload.ours, *(each for who, each in workload.peers.items() if who != "torch.compile")):
+            assert workload.error(prepare(**workload.inputs)()) < 1e-5
+
+
+def test_a_wrong_gradient_is_an_error():
+    workload = STEPS["slopes"]
+    results = workload.ours(**workload.inputs)()
+    results[-1][1] += 1e-2 * results[-1].abs().max()
+    assert workload.error(results) > 5e-3
+
+
+def test_a_row_of_training():
+    row = measure.measure(dataclasses.replace(STEPS["causal"], peers={}), threads=1, rounds=2, meter=Meter())
+    attn.set_num_threads(0)
+    assert row.name == "training, causal" and row.error < 1e-5
+    # All scores, which the backward kernel does not store, would take 2.9 MB.
+    assert 0 < row.memory < 2e6
 
 
 def test_slow_peers_run_in_few_rounds():

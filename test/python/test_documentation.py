@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -23,10 +24,10 @@ def blocks(path):
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_tutorial(path, tmp_path, monkeypatch):
     """Shell commands, and Python code in one interpreter."""
-    if "import torch" in path.read_text(encoding="utf-8"):
-        pytest.importorskip("torch")
-        pytest.importorskip("matplotlib")
-    if 'target="opencl"' in path.read_text(encoding="utf-8") and missing_opencl():
+    text = path.read_text(encoding="utf-8")
+    for library in re.findall(r"^import (torch|jax)$", text, re.M):
+        pytest.importorskip(library)
+    if 'target="opencl"' in text and missing_opencl():
         pytest.skip(missing_opencl())
     monkeypatch.chdir(tmp_path)
     tools = Path(os.environ["ATTN_BUILD"]) / "bin"
@@ -82,8 +83,18 @@ def test_the_readmes_spec_is_the_example():
     assert spec in (ROOT / "examples" / "scaled_dot.attn").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda path: path.name)
+def text_of(path):
+    """Of a page, or of a notebook's cells of text."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]), ids=lambda path: path.name
+)
 def test_links_lead_somewhere(path):
-    prose = re.sub(r"^```.*?^```$|`[^`\n]+`", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    prose = re.sub(r"^```.*?^```$|`[^`\n]+`", "", text_of(path), flags=re.M | re.S)
     for target in re.findall(r"\]\(([^)#:]+)\)", prose):
         assert (path.parent / target).exists(), target
