@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <numbers>
@@ -128,6 +129,17 @@ LogicalResult Derivative::run(Block &block, Value gradient) {
   return success();
 }
 
+/// The x of 1 / (1 + exp(x)), or null.
+static Value logisticOperand(arith::DivFOp op) {
+  auto sum = op.getRhs().getDefiningOp<arith::AddFOp>();
+  if (!sum || !matchPattern(op.getLhs(), m_OneFloat()))
+    return {};
+  Value exponential = matchPattern(sum.getRhs(), m_OneFloat()) ? sum.getLhs() : sum.getRhs();
+  bool addsOne = matchPattern(sum.getLhs(), m_OneFloat()) || exponential == sum.getLhs();
+  auto function = exponential.getDefiningOp<math::ExpOp>();
+  return addsOne && function ? function.getOperand() : Value();
+}
+
 LogicalResult Derivative::propagate(Operation *op, Value gradient) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     if (isActive(read.getTensor()))
@@ -159,7 +171,13 @@ LogicalResult Derivative::propagate(Operation *op, Value gradient) {
         give(1, formula.multiply(gradient, operand(0)));
         return success();
       })
-      .Case([&](arith::DivFOp) {
+      .Case([&](arith::DivFOp quotient) {
+        if (Value x = logisticOperand(quotient)) { // whole: the parts' factors are 0 and infinite where exp(x) is
+          Value y = op->getResult(0), one = formula.constant(1, y.getType());
+          Value slope = formula.multiply(y, formula.subtract(y, one));
+          accumulate(x, formula.multiply(gradient, slope), op->getBlock());
+          return success();
+        }
         Value part = formula.divide(gradient, operand(1));
         give(0, part);
         give(1, formula.negate(formula.multiply(part, op->getResult(0))));

@@ -105,6 +105,16 @@ def test_gathers_add_up_where_several_read_the_same_element():
     assert result.tolist() == [18, 0, 5, 8]
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_sigmoid_far_from_0_has_a_gradient(dtype):
+    source = f"attention gate(x: {dtype}[N]) {{\n y[n] = sigmoid(x[n])\n return y\n}}"
+    _, backward = attn.compile(source).grad()
+    kind = np.float32 if dtype == "f32" else np.float64
+    x = np.array([-1e4, -800, -89, -1, 0, 1, 89, 800, 1e4], kind)
+    found = backward(x=x, grad_y=np.full(x.shape, 2, kind))
+    assert found == pytest.approx(0.5 / np.cosh(np.clip(x, -80, 80) / 2) ** 2, rel=1e-6, abs=1e-30)
+
+
 def test_groups_that_do_not_divide_the_heads():
     source = "attention repeat(x: f32[G], h: f32[H]) {\n y[i: H] = x[i // (H // G)] * h[i]\n return y\n}"
     _, backward = attn.compile(source).grad(["x"])
