@@ -40,7 +40,8 @@ static cl::list<std::string>
          cl::value_desc("NAME=INT"), cl::cat(category));
 static cl::opt<std::string> emitStage(
     "emit",
-    cl::desc("Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl, cuda; or write the object"),
+    cl::desc(
+        "Print a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl, cuda; or write the object"),
     cl::value_desc("STAGE"), cl::init("object"), cl::cat(category));
 static cl::opt<bool> explain("explain", cl::desc("Say what was rewritten and why, with the costs before and after"),
                              cl::cat(category));
