@@ -2,7 +2,7 @@
 if(NOT ATTN_PACKAGE)
   message(FATAL_ERROR "attn: ATTN_PREBUILT is for the Python package (ATTN_PACKAGE=ON)")
 endif()
-foreach(name attnc_command attn_compiler attn_halide attn_language attn_plan attn_reference attn_runtime attn_transforms attn_analysis attn_ir)
+foreach(name attnc_command attn_compiler attn_cuda attn_halide attn_language attn_plan attn_reference attn_runtime attn_transforms attn_analysis attn_ir)
   set(archive ${ATTN_PREBUILT}/lib/lib${name}.a)
   if(NOT EXISTS ${archive})
     attn_missing("${archive}" "cmake --build ${ATTN_PREBUILT}, or leave ATTN_PREBUILT empty")
