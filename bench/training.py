@@ -10,7 +10,7 @@ import torch
 
 import attn
 
-from .measure import formula_peers
+from .measure import call_kernel, formula_peers
 from .pytorch import calling
 from .workload import Call, Prepare, Workload
 
@@ -35,11 +35,6 @@ def step(prepare: Prepare, names: Sequence[str], **inputs: Any) -> Call:
     return call
 
 
-def ours(spec: str, **inputs: Any) -> Call:
-    kernel = attn.compile(spec)
-    return lambda: kernel(*inputs.values())
-
-
 def causal_flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:
     """Ours as FlexAttention's users call it."""
     return lambda: attn.flex_attention(q, k, v, block_mask=lambda b, h, m, n: n <= m)
@@ -57,7 +52,7 @@ def training(workload: Workload, names: Sequence[str], peers: Sequence[str] = ()
         workload,
         name=f"training, {workload.name}",
         gradients=names,
-        ours=partial(step, run or partial(ours, workload.spec), names),
+        ours=partial(step, run or partial(call_kernel, workload), names),
         formula=lambda **inputs: step(calling(workload.formula), names, **inputs)(),
         peers={who: partial(step, prepare, names) for who, prepare in racing.items()},
         flops=3.5 * workload.flops,  # two products forward, five backward

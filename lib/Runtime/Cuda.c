@@ -19,12 +19,7 @@ static int not_supported(void) { return 801; /* CUDA_ERROR_NOT_SUPPORTED */ }
 /* NULL where there is no driver. */
 static void *driver_function(const char *name) {
   static void *library;
-  void *loaded = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
-  if (!loaded) {
-    enum { LAZY = 1 };
-    loaded = dlopen("libcuda.so.1", LAZY);
-    __atomic_store_n(&library, loaded, __ATOMIC_RELEASE);
-  }
+  void *loaded = attn_load_once("libcuda.so.1", &library);
   if (!loaded)
     return 0;
   void *found = dlsym(loaded, name);

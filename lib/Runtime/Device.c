@@ -40,6 +40,16 @@ attn_place attn_place_of(const attn_signature *signature, const DLTensor *const 
   return place;
 }
 
+void *attn_load_once(const char *path, void **library) {
+  void *loaded = __atomic_load_n(library, __ATOMIC_ACQUIRE);
+  if (!loaded) {
+    enum { LAZY = 1 };
+    loaded = dlopen(path, LAZY);
+    __atomic_store_n(library, loaded, __ATOMIC_RELEASE);
+  }
+  return loaded;
+}
+
 /* In Cuda.c. */
 extern __thread int attn_cuda_device;
 /* In OpenCl.c. */

@@ -57,6 +57,8 @@ attn_place attn_place_of(const attn_signature *signature, const DLTensor *const 
 static inline int attn_copies(const attn_place *place) { return place->device && place->type == kDLCPU; }
 /* Whether the program runs calls at this place. */
 int attn_suits(const attn_program *program, const attn_place *place);
+/* The shared library of this name, which `library` remembers; NULL where there is none. */
+void *attn_load_once(const char *path, void **library);
 /* Loads the device's driver and finds the device. */
 int attn_open_device(const attn_signature *signature, const attn_place *place);
 /* The code of an error that Halide's runtime reported for a step, or of `otherwise`. */

@@ -16,12 +16,7 @@ void attn_set_opencl_queue(void *queue) { attn_opencl_queue = queue; }
 void *halide_opencl_get_symbol(void *user, const char *name) {
   (void)user;
   static void *library;
-  void *loaded = __atomic_load_n(&library, __ATOMIC_ACQUIRE);
-  if (!loaded) {
-    enum { LAZY = 1 };
-    loaded = dlopen("libOpenCL.so.1", LAZY);
-    __atomic_store_n(&library, loaded, __ATOMIC_RELEASE);
-  }
+  void *loaded = attn_load_once("libOpenCL.so.1", &library);
   return loaded ? dlsym(loaded, name) : 0;
 }
 

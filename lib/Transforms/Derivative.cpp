@@ -131,13 +131,13 @@ LogicalResult Derivative::run(Block &block, Value gradient) {
 
 /// The x of 1 / (1 + exp(x)), or null.
 static Value logisticOperand(arith::DivFOp op) {
-  auto sum = op.getRhs().getDefiningOp<arith::AddFOp>();
-  if (!sum || !matchPattern(op.getLhs(), m_OneFloat()))
-    return {};
-  Value exponential = matchPattern(sum.getRhs(), m_OneFloat()) ? sum.getLhs() : sum.getRhs();
-  bool addsOne = matchPattern(sum.getLhs(), m_OneFloat()) || exponential == sum.getLhs();
-  auto function = exponential.getDefiningOp<math::ExpOp>();
-  return addsOne && function ? function.getOperand() : Value();
+  Value exponential;
+  auto one = m_OneFloat();
+  auto any = matchers::m_Any(&exponential);
+  bool isLogistic = matchPattern(op.getLhs(), one) && (matchPattern(op.getRhs(), m_Op<arith::AddFOp>(any, one)) ||
+                                                       matchPattern(op.getRhs(), m_Op<arith::AddFOp>(one, any)));
+  auto function = isLogistic ? exponential.getDefiningOp<math::ExpOp>() : math::ExpOp();
+  return function ? function.getOperand() : Value();
 }
 
 LogicalResult Derivative::propagate(Operation *op, Value gradient) {
