@@ -199,6 +199,8 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
+  else
+    plan.blocks = findPairBlocks(kernel);
   return plan;
 }
 
@@ -285,6 +287,8 @@ void Plan::print(llvm::raw_ostream &os) const {
        << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
        << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   }
+  for (const PairBlocks &each : blocks)
+    os << each.str() << '\n';
   printRanges(os);
 }
 

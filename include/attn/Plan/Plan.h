@@ -7,10 +7,12 @@
 #ifndef ATTN_PLAN_PLAN_H
 #define ATTN_PLAN_PLAN_H
 
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/IR/Attn.h"
 #include "attn/Plan/GpuPlan.h"
 #include "attn/Plan/TensorCorePlan.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/Support/Error.h"
 
 #include <array>
@@ -119,6 +121,9 @@ struct MatrixPlan {
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
 
+/// Whether `choice` is 0 where its condition is false.
+bool choosesZero(mlir::arith::SelectOp choice);
+
 /// Sizes of plans by name ("tile.chunk": 512), in place of those that are chosen: see attn/Plan/Settings.h.
 using PlanSettings = std::map<std::string, int64_t>;
 
@@ -136,6 +141,7 @@ struct Plan {
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
+  llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
   std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
   TensorCorePlan tensorCores; ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
   unsigned lanes = 4;         ///< Elements of a vector in statements that are not tiled.
