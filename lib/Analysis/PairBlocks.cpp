@@ -3,7 +3,7 @@
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Analysis/Dependence.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/MapVector.h"
@@ -23,6 +23,14 @@ bool attn::readsPairs(Operation *statement) {
   return statement
       ->walk([](ReadOp read) { return isPairs(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance(); })
       .wasInterrupted();
+}
+
+bool attn::choosesZero(arith::SelectOp choice) { return matchPattern(choice.getFalseValue(), m_PosZeroFloat()); }
+
+Value attn::maskOf(TensorOp tensor) {
+  Value formula = tensor.getBody().front().getTerminator()->getOperand(0);
+  auto choice = formula.getDefiningOp<arith::SelectOp>();
+  return choice && choosesZero(choice) ? choice.getCondition() : Value();
 }
 
 Block::BlockArgListType PairBlocks::indices() const {
@@ -55,7 +63,10 @@ std::string PairBlocks::str() const {
   os << ": ";
   llvm::ListSeparator next;
   for (TensorOp statement : statements)
-    os << next << statement.getName() << (isPairs(statement.getResult()) ? " stored" : isAdded(statement) ? " added" : "");
+    os << next << statement.getName()
+       << (isPairs(statement.getResult()) ? " stored"
+           : isAdded(statement)           ? " added"
+                                          : "");
   return text;
 }
 
@@ -64,7 +75,9 @@ namespace attn {
 class PairBlocksFinder {
 public:
   /// `statements` define or read these pairs, and no others.
-  explicit PairBlocksFinder(ArrayRef<TensorOp> statements) { blocks.statements.assign(statements.begin(), statements.end()); }
+  explicit PairBlocksFinder(ArrayRef<TensorOp> statements) {
+    blocks.statements.assign(statements.begin(), statements.end());
+  }
 
   std::optional<PairBlocks> find();
 
@@ -104,8 +117,8 @@ static bool isMultipleOfSum(Value value, ReduceOp reduce) {
   return op == reduce;
 }
 
-/// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if it
-/// is a tensor of pairs.
+/// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
+/// it is a tensor of pairs.
 void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const {
   bool ofPairs = isPairs(statement.getResult());
   statement.getBody().walk([&](ReadOp read) {
@@ -179,9 +192,8 @@ bool PairBlocksFinder::isInOrder() const {
   llvm::DenseSet<Value> late;
   for (Operation &op : *blocks.statements.front()->getBlock()) {
     bool isOurs = blocks.contains(&op), readsLate = uses(&op, [&](Value operand) { return late.contains(operand); });
-    bool readsOurs = uses(&op, [&](Value operand) {
-      return operand.getDefiningOp() && blocks.contains(operand.getDefiningOp());
-    });
+    bool readsOurs =
+        uses(&op, [&](Value operand) { return operand.getDefiningOp() && blocks.contains(operand.getDefiningOp()); });
     if (isOurs && readsLate)
       return false;
     if (isOurs ? !isPairs(op.getResult(0)) && blocks.isAdded(cast<TensorOp>(op)) : readsLate || readsOurs)
@@ -203,8 +215,8 @@ std::optional<PairBlocks> PairBlocksFinder::find() {
       blocks.rows.push_back(position);
   bool isCut = cut.test(shape.size() - 1) && !blocks.rows.empty();
   bool isValid = isCut && llvm::all_of(blocks.statements, [&](TensorOp statement) {
-    return nameAxes(statement) && isReadInBlocks(statement);
-  });
+                   return nameAxes(statement) && isReadInBlocks(statement);
+                 });
   return isValid && isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
 }
 

@@ -166,7 +166,8 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
     for (SizeAttr size : blocks.sizes)
       described.sizes.push_back(sizeProgram(size, positions));
     for (const BlockTensor &tensor : blocks.tensors)
-      described.tensors.push_back({int64_t(first[tensor.place.kind] + tensor.place.index), tensor.isPairs,
+      described.tensors.push_back({int64_t(first[tensor.place.kind] + tensor.place.index),
+                                   tensor.isPairs,
                                    {tensor.axes.begin(), tensor.axes.end()}});
   }
   return program;

@@ -64,8 +64,9 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
   for (uint64_t word : program.features)
     features.push_back(integer(word));
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
-                 integer(blocks.size()), array(blocks), integer(features.size()), array(features), canUse ? canUse : llvm::ConstantPointerNull::get(pointer),
-                 device(program.device), integer(program.copies)});
+                 integer(blocks.size()), array(blocks), integer(features.size()), array(features),
+                 canUse ? canUse : llvm::ConstantPointerNull::get(pointer), device(program.device),
+                 integer(program.copies)});
 }
 
 /// The functions are those of Halide's runtime, or of ours in their place.

@@ -16,15 +16,8 @@ namespace attn::lowering {
 
 /// The keys at which `pairs` may be other than 0.
 static KeyRange rangeOf(TensorOp pairs) {
-  auto choice = yielded(pairs.getBody()).getDefiningOp<mlir::arith::SelectOp>();
-  if (!choice || !choosesZero(choice))
-    return {};
-  return maskRange(choice.getCondition(), pairs.getBody().getArguments().back()).possible;
-}
-
-/// The indices that the condition of `pairs` changes with, and the key.
-static IndexSet indicesOfMask(TensorOp pairs) {
-  return dependence(yielded(pairs.getBody()).getDefiningOp<mlir::arith::SelectOp>().getCondition());
+  mlir::Value mask = maskOf(pairs);
+  return mask ? maskRange(mask, pairs.getBody().getArguments().back()).possible : KeyRange();
 }
 
 /// The smallest (or largest) bound over the rows of the block.
@@ -32,7 +25,8 @@ static Expr overRows(StepLowering &step, TensorOp pairs, const KeyBound &bound, 
   Environment environment;
   Halide::Region ranges = {{0, 1}};
   llvm::SmallVector<mlir::BlockArgument> rows;
-  for (mlir::BlockArgument index : indicesOfMask(pairs))
+  IndexSet indices = dependence(maskOf(pairs));
+  for (mlir::BlockArgument index : indices)
     if (index != pairs.getBody().getArguments().back()) {
       auto [first, count] = step.values(index);
       rows.push_back(index);

@@ -199,9 +199,9 @@ private:
   Device device;
   Storage storage;
   LoweredStep current;
-  const PairBlocks *inside = nullptr; ///< The blocks that steps are of.
-  unsigned lastOfBlocks = 0;          ///< Their last step.
-  std::vector<LoweredBlocks> blocks;  ///< The last first.
+  const PairBlocks *inside = nullptr;            ///< The blocks that steps are of.
+  unsigned lastOfBlocks = 0;                     ///< Their last step.
+  std::vector<LoweredBlocks> blocks;             ///< The last first.
   std::vector<LoweredStep> steps;                ///< The last first.
   std::vector<unsigned> read;                    ///< Of each intermediate, the last step that reads it.
   llvm::DenseMap<mlir::Value, unsigned> written; ///< The step that writes a tensor.

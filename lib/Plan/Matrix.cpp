@@ -1,10 +1,10 @@
 //===- Matrix.cpp - Which statements take the matrix plan ------------------===//
 
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/Plan/Plan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/Matchers.h"
 
 using namespace attn;
 
@@ -25,10 +25,6 @@ static bool hasColumnsInFactors(mlir::Value value, ReduceOp sum, unsigned row, m
   return op && !llvm::isa<ReadOp>(op) && llvm::all_of(op->getOperands(), [&](mlir::Value operand) {
            return hasColumnsInFactors(operand, sum, row, column);
          });
-}
-
-bool attn::choosesZero(mlir::arith::SelectOp choice) {
-  return mlir::matchPattern(choice.getFalseValue(), mlir::m_PosZeroFloat());
 }
 
 /// Whether `value` compares index variables.

@@ -48,6 +48,15 @@ static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, ml
   ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
 }
 
+static void addRanges(std::vector<KeyRangePlan> &ranges, const PairBlocks &blocks) {
+  for (TensorOp statement : blocks.statements)
+    if (mlir::Value mask = isPairs(statement.getResult()) ? maskOf(statement) : mlir::Value())
+      ranges.push_back({statement.getName().str(),
+                        describe(maskRange(mask, statement.getBody().getArguments().back()).possible,
+                                 statement.getBody().getArguments().back()),
+                        ""});
+}
+
 bool SumPlan::has(PlanKind kind) const {
   return llvm::any_of(variants, [&](const PlanVariant &variant) { return variant.kind == kind; });
 }
@@ -201,6 +210,8 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
     plan.chooseForGpu(computesInF64(kernel));
   else
     plan.blocks = findPairBlocks(kernel);
+  for (const PairBlocks &blocks : plan.blocks)
+    addRanges(plan.ranges, blocks);
   return plan;
 }
 
@@ -294,5 +305,6 @@ void Plan::print(llvm::raw_ostream &os) const {
 
 void Plan::printRanges(llvm::raw_ostream &os) const {
   for (const KeyRangePlan &range : ranges)
-    os << "keys of " << range.name << ": visited " << range.possible << "; without a mask " << range.certain << '\n';
+    os << "keys of " << range.name << ": visited " << range.possible
+       << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
 }

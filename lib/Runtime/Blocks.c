@@ -10,7 +10,8 @@
 
 #include "Program.h"
 
-/* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third. */
+/* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
+ */
 enum { ROOM = 4 << 20 };
 
 /* Rows of a block lie this many elements further apart than a multiple of it, so that those of a column do not want the
@@ -98,12 +99,19 @@ static void choose_counts(block_run *state) {
   }
 }
 
+static int check_elements(const block_run *state) {
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
+    const attn_block_tensor *tensor = &state->blocks->tensors[i];
+    if (tensor->is_pairs && block_elements(state, tensor, state->whole[i]) > INT32_MAX)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: a row of %s would have more than %lld elements", state->signature->name,
+                       state->run->program->intermediates[tensor->argument - state->run->argument_count].tensor.name,
+                       (long long)INT32_MAX);
+  }
+  return 0;
+}
+
 /* Gives pairs, in `memory`, the shape of a block. */
-static int lay_out(const block_run *state, const attn_block_tensor *tensor, attn_halide_buffer *pairs, char *memory) {
-  if (block_elements(state, tensor, pairs) > INT32_MAX)
-    return attn_fail(ATTN_ERROR_SIZE, "%s: a row of %s would have more than %lld elements", state->signature->name,
-                     state->run->program->intermediates[tensor->argument - state->run->argument_count].tensor.name,
-                     (long long)INT32_MAX);
+static void lay_out(const block_run *state, const attn_block_tensor *tensor, attn_halide_buffer *pairs, char *memory) {
   int64_t stride = 1;
   for (int64_t i = pairs->dimensions - 1; i >= 0; --i) {
     int64_t extent = block_extent(state, tensor, pairs, i);
@@ -111,7 +119,6 @@ static int lay_out(const block_run *state, const attn_block_tensor *tensor, attn
     stride = i == pairs->dimensions - 1 ? padded(extent) : stride * extent;
   }
   pairs->host = memory;
-  return 0;
 }
 
 /* Makes the buffers those of the present block. */
@@ -189,20 +196,21 @@ static int run_in_room(block_run *state) {
   if (!rows)
     return 0;
   choose_counts(state);
+  int error = check_elements(state);
+  if (error)
+    return error;
   size_t bytes = (size_t)block_bytes(state);
   char *memory = halide_malloc(0, bytes), *next = memory;
   if (!memory)
     return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for a block of %lld bytes", state->signature->name,
                      (long long)bytes);
-  int error = 0;
-  for (int64_t i = 0; !error && i < blocks->tensor_count; ++i)
+  for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs) {
       int64_t own = block_elements(state, &blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
-      error = lay_out(state, &blocks->tensors[i], state->whole[i], next);
+      lay_out(state, &blocks->tensors[i], state->whole[i], next);
       next += own;
     }
-  if (!error)
-    error = run_all(state);
+  error = run_all(state);
   halide_free(0, memory);
   for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs)

@@ -31,7 +31,7 @@ Product Product::of(Value value) {
 }
 
 Value attn::multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMapping &mapping, OpBuilder &builder,
-                      Location location) {
+                     Location location) {
   Value product;
   for (bool inverse : {false, true})
     for (const Factor &factor : factors) {

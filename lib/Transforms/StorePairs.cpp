@@ -31,7 +31,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace attn;
@@ -305,9 +304,9 @@ SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
     }
   };
   Value formula = formulaOf(tensor);
-  if (auto choice = formula.getDefiningOp<arith::SelectOp>(); choice && matchPattern(choice.getFalseValue(), m_PosZeroFloat())) {
-    addConjuncts(addConjuncts, choice.getCondition());
-    formula = choice.getTrueValue();
+  if (Value mask = maskOf(tensor)) {
+    addConjuncts(addConjuncts, mask);
+    formula = formula.getDefiningOp<arith::SelectOp>().getTrueValue();
   }
   for (ReadOp read : tensor.getBody().getOps<ReadOp>())
     if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices) && isMultipleOf(formula, read))

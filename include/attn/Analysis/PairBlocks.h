@@ -1,9 +1,9 @@
 //===- PairBlocks.h - Pairs that are stored for some rows at a time -*- C++ -*-===//
 //
 // What has an element for each pair of query and key must not be stored as a whole. But several sums may read it (the
-// gradients of queries, keys and values read weights and gradients of scores), and each would compute it again. So it is
-// stored for a block of rows, everything that reads it does what it can with that block, and the next block takes its
-// place:
+// gradients of queries, keys and values read weights and gradients of scores), and each would compute it again. So it
+// is stored for a block of rows, everything that reads it does what it can with that block, and the next block takes
+// its place:
 //
 //   for blocks of rows b, h, m
 //     weight[b, h, m, n]      = …                                   of the block
@@ -19,6 +19,7 @@
 #define ATTN_ANALYSIS_PAIRBLOCKS_H
 
 #include "attn/IR/Attn.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/DenseMap.h"
 
 #include <optional>
@@ -31,6 +32,12 @@ bool isPairs(mlir::Value tensor);
 
 /// Whether the formula of `statement` reads such a tensor.
 bool readsPairs(mlir::Operation *statement);
+
+/// Whether `choice` is 0 where its condition is false.
+bool choosesZero(mlir::arith::SelectOp choice);
+
+/// The condition without which an element of `tensor` is 0, as its formula says; or null.
+mlir::Value maskOf(TensorOp tensor);
 
 /// Statements that are computed for one block of rows after the other.
 class PairBlocks {

@@ -12,7 +12,6 @@
 #include "attn/Plan/GpuPlan.h"
 #include "attn/Plan/TensorCorePlan.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/Support/Error.h"
 
 #include <array>
@@ -90,11 +89,12 @@ struct SumPlan {
   bool has(PlanKind kind) const;
 };
 
-/// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
+/// What the mask of a softmax or of pairs, or the condition of a weighted sum, says of the keys, in the words of the
+/// source.
 struct KeyRangePlan {
-  std::string name;     ///< Of the softmax or sum.
+  std::string name;     ///< Of the softmax, the sum, or the tensor of pairs.
   std::string possible; ///< Keys outside are not visited: "0 <= n < valid[b]".
-  std::string certain;  ///< Chunks inside evaluate no mask.
+  std::string certain;  ///< Chunks inside evaluate no mask. Empty: it is evaluated everywhere.
 };
 
 struct Plan;
@@ -121,9 +121,6 @@ struct MatrixPlan {
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
 
-/// Whether `choice` is 0 where its condition is false.
-bool choosesZero(mlir::arith::SelectOp choice);
-
 /// Sizes of plans by name ("tile.chunk": 512), in place of those that are chosen: see attn/Plan/Settings.h.
 using PlanSettings = std::map<std::string, int64_t>;
 
@@ -142,11 +139,11 @@ struct Plan {
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
   llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
-  std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
-  TensorCorePlan tensorCores; ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
-  unsigned lanes = 4;         ///< Elements of a vector in statements that are not tiled.
-  unsigned panelTiles = 64;   ///< MatrixPlan::tiles of every statement.
-  bool countChunks = false;   ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
+  std::optional<GpuPlan> gpu;           ///< On a GPU, in place of the plans above.
+  TensorCorePlan tensorCores;           ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
+  unsigned lanes = 4;                   ///< Elements of a vector in statements that are not tiled.
+  unsigned panelTiles = 64;             ///< MatrixPlan::tiles of every statement.
+  bool countChunks = false;             ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
   /// The plan of a weighted sum.
   const SumPlan &sum(mlir::Operation *statement) const;

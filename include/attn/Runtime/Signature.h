@@ -81,8 +81,8 @@ enum { ATTN_MAX_REPEATED_RANK = 16 };
 typedef struct {
   const attn_limit *limit; /* NULL: for every call */
   int64_t argument_count;
-  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. Then, for steps of blocks, where the
-   * block begins along axis i and how far it goes (2 i and 2 i + 1 after the intermediates, for as many axes as any
+  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. Then, for steps of blocks, where
+   * the block begins along axis i and how far it goes (2 i and 2 i + 1 after the intermediates, for as many axes as any
    * blocks have), and two numbers to write its keys to. -1 - number: with one dimension more, the first of the argument
    * before it, along which it has the same elements. Such a tensor's rank is below ATTN_MAX_REPEATED_RANK. */
   const int64_t *arguments;
@@ -112,8 +112,8 @@ typedef struct {
 /* Steps that run for one block of rows after the other. What they get of block tensors are the elements of the block,
  * with minima that say where it begins. */
 typedef struct {
-  int64_t first; /* step */
-  int64_t end;   /* the step after the last */
+  int64_t first;      /* step */
+  int64_t end;        /* the step after the last */
   int64_t finds_keys; /* the first step writes the block's first key, and the one after its last */
   int64_t axis_count;
   const attn_expression *sizes; /* of the axes: those of rows, the outermost first, then that of keys */
