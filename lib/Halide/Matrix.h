@@ -16,7 +16,7 @@ class Matrix {
 public:
   /// The plan for `op`, a statement.
   Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op);
-  /// Where there are enough rows for one register tile.
+  /// Best where there are enough rows for one register tile.
   void define();
   void schedule();
 

@@ -210,8 +210,13 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
     plan.chooseForGpu(computesInF64(kernel));
   else
     plan.blocks = findPairBlocks(kernel);
-  for (const PairBlocks &blocks : plan.blocks)
+  for (const PairBlocks &blocks : plan.blocks) {
     addRanges(plan.ranges, blocks);
+    // A tile of which few rows are used costs less than a second form of each statement costs to compile.
+    for (MatrixPlan &matrix : plan.matrices)
+      if (blocks.contains(matrix.statement))
+        matrix.rowSize = "";
+  }
   return plan;
 }
 

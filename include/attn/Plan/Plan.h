@@ -104,7 +104,7 @@ struct MatrixPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the statement.
   std::string rowName, columnName;      ///< Indices of the rows and columns.
-  std::string rowSize;                  ///< The name of the rows' size. Empty: it is constant, and at least `rows`.
+  std::string rowSize;                  ///< The name of their size, where fewer than `rows` have another plan.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   unsigned lanes = 4;                   ///< Columns in a vector.
   unsigned rows = 6;                    ///< Rows of a register tile.
