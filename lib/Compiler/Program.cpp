@@ -109,6 +109,14 @@ llvm::Expected<Plan> Program::plan(KernelOp kernel, const Machine &machine) {
   return Plan::choose(kernel, machine, choice);
 }
 
+/// What tensor cores cannot compute is computed by the steps. `--emit=plan` says why.
+static void setTensorCores(LoweredKernel &lowered, llvm::Expected<CudaKernel> kernel, const Machine &machine) {
+  if (!kernel)
+    return llvm::consumeError(kernel.takeError());
+  lowered.tensorCores = std::move(*kernel);
+  lowered.architectures = machine.tensorCores;
+}
+
 llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
   llvm::Expected<Plan> plan = this->plan(kernel, machine);
   if (!plan)
@@ -116,6 +124,8 @@ llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &mac
   llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, *plan, machine);
   if (lowered) {
     lowered->copies = options.copy;
+    if (!machine.tensorCores.empty() && !kernel.checksBounds())
+      setTensorCores(*lowered, emitCuda(kernel, *plan), machine);
     return lowered;
   }
   std::string message = llvm::toString(lowered.takeError());
