@@ -422,8 +422,7 @@ extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
       elementType(kernel.getReturn().getOutputType(attention.output).getElementType()), arguments(),
-      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(),
-      bytes);
+      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes);
   return result;
 }
 

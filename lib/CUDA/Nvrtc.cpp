@@ -141,7 +141,8 @@ static llvm::Expected<std::string> compile(const Nvrtc &nvrtc, const std::string
   bool isVirtual = llvm::StringRef(architecture).starts_with("compute_");
   std::string code, log;
   if (!error)
-    code = isVirtual ? fetch(program, nvrtc.getPtxSize, nvrtc.getPtx) : fetch(program, nvrtc.getCubinSize, nvrtc.getCubin);
+    code =
+        isVirtual ? fetch(program, nvrtc.getPtxSize, nvrtc.getPtx) : fetch(program, nvrtc.getCubinSize, nvrtc.getCubin);
   else if (program)
     log = fetch(program, nvrtc.getProgramLogSize, nvrtc.getProgramLog);
   if (program)
@@ -167,8 +168,8 @@ llvm::Expected<std::vector<CudaImage>> attn::compileCuda(const std::string &text
     llvm::Expected<std::string> code = compile(*nvrtc, text, name, architecture.name());
     if (!code)
       return code.takeError();
-    images.push_back({architecture.capability, architecture.isExact ? ATTN_IMAGE_EXACT_CUBIN : ATTN_IMAGE_CUBIN,
-                      std::move(*code)});
+    images.push_back(
+        {architecture.capability, architecture.isExact ? ATTN_IMAGE_EXACT_CUBIN : ATTN_IMAGE_CUBIN, std::move(*code)});
     newest = std::max(newest, architecture.capability);
   }
   llvm::Expected<std::string> code = compile(*nvrtc, text, name, "compute_" + std::to_string(newest));

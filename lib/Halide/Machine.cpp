@@ -49,8 +49,9 @@ static llvm::Expected<std::vector<CudaArchitecture>> takeArchitectures(std::stri
       llvm::StringRef number = name.drop_front(3);
       architecture.isExact = number.consume_back("a");
       if (number.getAsInteger(10, architecture.capability) || architecture.capability < 80)
-        return llvm::createStringError("the target " + text + " has no tensor cores that kernels are compiled for in '" +
-                                       name + "': expected sm_80 or later, such as sm_80,sm_90a");
+        return llvm::createStringError("the target " + text +
+                                       " has no tensor cores that kernels are compiled for in '" + name +
+                                       "': expected sm_80 or later, such as sm_80,sm_90a");
       if (!llvm::is_contained(architectures, architecture))
         architectures.push_back(architecture);
     }
@@ -64,8 +65,8 @@ static llvm::Expected<std::vector<CudaArchitecture>> takeArchitectures(std::stri
 
 /// The newest devices that Halide compiles for which have no greater capability than those of `architectures`.
 static void setCapability(Target &target, const std::vector<CudaArchitecture> &architectures) {
-  if (!target.features_any_of({Target::CUDACapability70, Target::CUDACapability75, Target::CUDACapability80,
-                               Target::CUDACapability86}))
+  if (!target.features_any_of(
+          {Target::CUDACapability70, Target::CUDACapability75, Target::CUDACapability80, Target::CUDACapability86}))
     target.set_feature(architectures.back().capability >= 86 ? Target::CUDACapability86 : Target::CUDACapability80);
 }
 

@@ -46,8 +46,8 @@ static int launch(void *function, unsigned blocks_x, unsigned blocks_y, unsigned
                                void **, void **);
   int error = 0;
   if (shared > ALLOWED)
-    error = ((set_attribute)driver_function("cuFuncSetAttribute"))(function, MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                                   (int)shared);
+    error =
+        ((set_attribute)driver_function("cuFuncSetAttribute"))(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
   if (error)
     return error;
   return ((launch_kernel)driver_function("cuLaunchKernel"))(function, blocks_x, blocks_y, blocks_z, threads_x,

@@ -31,7 +31,7 @@ struct Machine {
   Device device = Device::Cpu;   ///< What runs the kernels.
   /// Whose tensor cores kernels are compiled for, the newest first. None: all kernels are Halide's.
   std::vector<CudaArchitecture> tensorCores;
-  bool runsHere = false;         ///< This process can run its code, given the device and its driver.
+  bool runsHere = false; ///< This process can run its code, given the device and its driver.
 
   // What predictions are made from. Nothing is measured: plans for a target are the same wherever they are made.
   double gigahertz = 3;      ///< Clock.

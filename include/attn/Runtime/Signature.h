@@ -175,7 +175,7 @@ typedef struct {
   const uint64_t *features; /* words of bits, as halide_can_use_target_features takes them */
   int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */
   const attn_device *device;                                   /* where the tensors are; NULL: in the CPU's memory */
-  int64_t copies; /* tensors in the CPU's memory are copied to the device and back */
+  int64_t copies;            /* tensors in the CPU's memory are copied to the device and back */
   const attn_launch *launch; /* in place of the steps where it is for the call and the device; NULL: none */
 } attn_program;
 

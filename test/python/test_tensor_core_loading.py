@@ -1,0 +1,121 @@
+"""Kernels for tensor cores in this process and in objects: NVRTC compiles them, and a driver that runs their text on the CPU
+takes the place of a GPU (test/Tools/Inputs/fake_cuda.c). Nothing here has run on one. test/Tools/tensor-cores.test is the same
+for C programs.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from emulated import Library
+from tensor_core_cases import FEATURES
+from test_tensor_cores import DTYPES, TOLERANCE, empty_like, error_of, expected, text_of
+
+import attn
+from attn import nvrtc
+
+nvrtc.locate()
+HERE = Path(__file__).parent
+WIDTHS = (48, 40)
+SIZES = dict(B=2, H=2, M=70, N=90, D=WIDTHS[0], E=WIDTHS[1])
+# Parameters of every kind: none, numbers of integers, floats and 64 bits, tables of integers and bools, several outputs.
+CASES = [("causal", "bf16"), ("window", "f16"), ("softcap", "bf16"), ("padding", "f16"), ("dropout", "f16"), ("ragged", "bf16")]
+needs_nvrtc = pytest.mark.skipif("ATTN_NVRTC" not in os.environ, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    """The folder of a driver, and of the kernels that its devices run."""
+    folder = tmp_path_factory.mktemp("driver")
+    source = HERE.parent / "Tools" / "Inputs" / "fake_cuda.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", folder / "libcuda.so.1", "-ldl"], check=True)
+    Library(folder, "kernels", [text_of(feature, dtype, WIDTHS) for feature, dtype in CASES])
+    return folder
+
+
+def run(driver, calls, **environment):
+    """The outputs of calls, and the lines that the driver printed."""
+    torch.save(calls, driver / "calls.pt")
+    environment = os.environ | environment | {
+        "LD_LIBRARY_PATH": str(driver),
+        "FAKE_CUDA_KERNELS": str(driver / "kernels.so"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), *sys.path])),
+    }
+    command = [sys.executable, HERE / "tensor_core_calls.py", driver / "calls.pt"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return torch.load(driver / "calls.pt"), [line.strip() for line in done.stdout.splitlines()]
+
+
+@needs_nvrtc
+def test_in_this_process(driver):
+    torch.manual_seed(25)
+    calls, references = [], []
+    for feature, dtype in CASES:
+        source = FEATURES[feature].spec(f"{feature}_{dtype}_{WIDTHS[0]}_{WIDTHS[1]}", dtype)
+        sizes = FEATURES[feature].sizes_of(SIZES)
+        arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
+        references.append(expected(attn.compile(source), arguments))
+        options = dict(target="cuda-sm_80,sm_90a", sizes=dict(D=WIDTHS[0], E=WIDTHS[1]))
+        calls.append((source, options, arguments, empty_like(references[-1])))
+    results, lines = run(driver, calls, FAKE_CUDA_CAPABILITY="90")
+    launches = [line for line in lines if line.startswith("launch")]
+    assert len(launches) == len(CASES) == lines.count("load a module with 0 options: a cubin for sm_90")
+    assert launches[0].startswith("launch 4 blocks of 128 threads, 49216 shared bytes, device 0, stream (nil)")
+    for (feature, dtype), found, reference in zip(CASES, results, references):
+        error = max(error_of(*pair) for pair in zip(found, reference))
+        assert error <= TOLERANCE[dtype], f"{feature}, {dtype}: {error}"
+
+
+@needs_nvrtc
+def test_subscripts_are_checked_by_halides_kernels(driver):
+    """With check_bounds, a checking kernel runs first; it is Halide's."""
+    feature, dtype = CASES[0]
+    source = FEATURES[feature].spec(f"{feature}_{dtype}_{WIDTHS[0]}_{WIDTHS[1]}", dtype).replace(
+        "sqrt(D)", "sqrt(D) * scale[which[b]]"
+    )
+    source = source.replace(f"v: {dtype}[B, H, N, E]", f"v: {dtype}[B, H, N, E], which: i32[B], scale: f32[S]")
+    arguments = FEATURES[feature].arguments(SIZES, DTYPES[dtype])
+    arguments |= {"which": torch.zeros(2, dtype=torch.int32), "scale": torch.ones(3)}
+    kernel = attn.compile(source, target="host")
+    outputs = empty_like(expected(kernel, arguments))
+    options = dict(target="cuda-sm_80", sizes=dict(D=WIDTHS[0], E=WIDTHS[1]), check_bounds=True)
+    _, lines = run(driver, [(source, options, arguments, outputs)])
+    modules = [line for line in lines if line.startswith("load a module")]
+    assert modules[-1].endswith("a cubin for sm_80") and all(line.endswith(": sm_80") for line in modules[:-1])
+    assert len(modules) > 1
+
+
+def test_nvrtc_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("ATTN_NVRTC", "/nowhere/libnvrtc.so.13")
+    feature, dtype = CASES[0]
+    with pytest.raises(attn.CompileError, match="ATTN_NVRTC names no library that can be loaded.*: /nowhere/libnvrtc.so.13"):
+        attn.compile(FEATURES[feature].spec("missing", dtype), target="cuda-sm_80")
+
+
+def test_where_nvrtc_is_found(monkeypatch, tmp_path):
+    library = tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delenv("ATTN_NVRTC", raising=False)
+    nvrtc.locate()
+    assert os.environ["ATTN_NVRTC"] == str(library)
+    monkeypatch.setenv("ATTN_NVRTC", "mine")
+    nvrtc.locate()
+    assert os.environ["ATTN_NVRTC"] == "mine"
+
+
+def test_arguments_that_no_launch_takes():
+    """A launch is given at most 4096 bytes: 100 tensors of one dimension are 1600, of four 4000."""
+    names = [f"x{number}" for number in range(100)]
+    parameters = "".join(f", {name}: f32[B, H, 1, 1]" for name in names)
+    feature = FEATURES["plain"].spec("many", "bf16").replace(f"v: bf16[B, H, N, E]", f"v: bf16[B, H, N, E]{parameters}")
+    source = feature.replace("sqrt(D)", "sqrt(D)" + "".join(f" + {name}[b, h, 0, 0]" for name in names))
+    text = attn.compile(source).emit("cuda")
+    assert text.endswith("the Halide GPU plan is used: a launch would be given 4224 bytes of arguments, but takes at most 4096\n"), (
+        text[-200:]
+    )
