@@ -36,12 +36,11 @@ static llvm::Expected<Device> deviceOf(Target &target) {
 /// instructions of sm_80.
 static llvm::Expected<std::vector<CudaArchitecture>> takeArchitectures(std::string &text) {
   std::vector<CudaArchitecture> architectures;
-  std::string rest;
-  llvm::SmallVector<llvm::StringRef> words;
+  llvm::SmallVector<llvm::StringRef> words, others;
   llvm::StringRef(text).split(words, '-');
   for (llvm::StringRef word : words) {
     if (!llvm::all_of(llvm::split(word, ','), [](llvm::StringRef name) { return name.starts_with("sm_"); })) {
-      rest += (rest.empty() ? "" : "-") + word.str();
+      others.push_back(word);
       continue;
     }
     for (llvm::StringRef name : llvm::split(word, ',')) {
@@ -59,7 +58,7 @@ static llvm::Expected<std::vector<CudaArchitecture>> takeArchitectures(std::stri
   llvm::sort(architectures, [](const CudaArchitecture &a, const CudaArchitecture &b) {
     return std::pair(a.capability, a.isExact) > std::pair(b.capability, b.isExact);
   });
-  text = rest;
+  text = llvm::join(others, "-");
   return architectures;
 }
 

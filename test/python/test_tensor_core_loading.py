@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from emulated import Library
+from emulated import Library, emit
 from tensor_core_cases import FEATURES
 from test_tensor_cores import DTYPES, TOLERANCE, empty_like, error_of, expected, text_of
 
@@ -20,7 +20,7 @@ from attn import nvrtc
 nvrtc.locate()
 HERE = Path(__file__).parent
 WIDTHS = (48, 40)
-SIZES = dict(B=2, H=2, M=70, N=90, D=WIDTHS[0], E=WIDTHS[1])
+SIZES = dict(B=1, H=2, M=70, N=90, D=WIDTHS[0], E=WIDTHS[1])
 # Parameters of every kind: none, numbers of integers, floats and 64 bits, tables of integers and bools, several outputs.
 CASES = [("causal", "bf16"), ("window", "f16"), ("softcap", "bf16"), ("padding", "f16"), ("dropout", "f16"), ("ragged", "bf16")]
 needs_nvrtc = pytest.mark.skipif("ATTN_NVRTC" not in os.environ, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
@@ -64,7 +64,7 @@ def test_in_this_process(driver):
     results, lines = run(driver, calls, FAKE_CUDA_CAPABILITY="90")
     launches = [line for line in lines if line.startswith("launch")]
     assert len(launches) == len(CASES) == lines.count("load a module with 0 options: a cubin for sm_90")
-    assert launches[0].startswith("launch 4 blocks of 128 threads, 49216 shared bytes, device 0, stream (nil)")
+    assert launches[0].startswith("launch 2 blocks of 128 threads, 49216 shared bytes, device 0, stream (nil)")
     for (feature, dtype), found, reference in zip(CASES, results, references):
         error = max(error_of(*pair) for pair in zip(found, reference))
         assert error <= TOLERANCE[dtype], f"{feature}, {dtype}: {error}"
@@ -72,16 +72,13 @@ def test_in_this_process(driver):
 
 @needs_nvrtc
 def test_subscripts_are_checked_by_halides_kernels(driver):
-    """With check_bounds, a checking kernel runs first; it is Halide's."""
+    """A checking kernel runs first; it is Halide's, and here finds 0 in memory that nobody wrote."""
     feature, dtype = CASES[0]
-    source = FEATURES[feature].spec(f"{feature}_{dtype}_{WIDTHS[0]}_{WIDTHS[1]}", dtype).replace(
-        "sqrt(D)", "sqrt(D) * scale[which[b]]"
-    )
+    source = FEATURES[feature].spec("checked", dtype).replace("sqrt(D)", "sqrt(D) * scale[which[b]]")
     source = source.replace(f"v: {dtype}[B, H, N, E]", f"v: {dtype}[B, H, N, E], which: i32[B], scale: f32[S]")
     arguments = FEATURES[feature].arguments(SIZES, DTYPES[dtype])
-    arguments |= {"which": torch.zeros(2, dtype=torch.int32), "scale": torch.ones(3)}
-    kernel = attn.compile(source, target="host")
-    outputs = empty_like(expected(kernel, arguments))
+    arguments |= {"which": torch.zeros(SIZES["B"], dtype=torch.int32), "scale": torch.ones(3)}
+    outputs = empty_like(expected(attn.compile(source), arguments))
     options = dict(target="cuda-sm_80", sizes=dict(D=WIDTHS[0], E=WIDTHS[1]), check_bounds=True)
     _, lines = run(driver, [(source, options, arguments, outputs)])
     modules = [line for line in lines if line.startswith("load a module")]
@@ -110,12 +107,10 @@ def test_where_nvrtc_is_found(monkeypatch, tmp_path):
 
 
 def test_arguments_that_no_launch_takes():
-    """A launch is given at most 4096 bytes: 100 tensors of one dimension are 1600, of four 4000."""
     names = [f"x{number}" for number in range(100)]
     parameters = "".join(f", {name}: f32[B, H, 1, 1]" for name in names)
-    feature = FEATURES["plain"].spec("many", "bf16").replace(f"v: bf16[B, H, N, E]", f"v: bf16[B, H, N, E]{parameters}")
+    feature = FEATURES["plain"].spec("many", "bf16").replace("v: bf16[B, H, N, E]", f"v: bf16[B, H, N, E]{parameters}")
     source = feature.replace("sqrt(D)", "sqrt(D)" + "".join(f" + {name}[b, h, 0, 0]" for name in names))
-    text = attn.compile(source).emit("cuda")
-    assert text.endswith("the Halide GPU plan is used: a launch would be given 4224 bytes of arguments, but takes at most 4096\n"), (
-        text[-200:]
-    )
+    text = emit(source)
+    reason = "the Halide GPU plan is used: a launch would be given 4216 bytes of arguments, but takes at most 4096\n"
+    assert text.endswith(reason), text[-200:]

@@ -129,7 +129,7 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
 int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
   printf("  allocate\n");
   int error = result("cuMemAlloc_v2");
-  *pointer = error ? 0 : (uint64_t)(uintptr_t)malloc(bytes);
+  *pointer = error ? 0 : (uint64_t)(uintptr_t)calloc(1, bytes);
   return error;
 }
 
