@@ -23,6 +23,7 @@ WIDTHS = (48, 40)
 SIZES = dict(B=1, H=2, M=70, N=90, D=WIDTHS[0], E=WIDTHS[1])
 # Parameters of every kind: none, numbers of integers, floats and 64 bits, tables of integers and bools, several outputs.
 CASES = [("causal", "bf16"), ("window", "f16"), ("softcap", "bf16"), ("padding", "f16"), ("dropout", "f16"), ("ragged", "bf16")]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: PyTorch finds no CUDA device")
 needs_nvrtc = pytest.mark.skipif("ATTN_NVRTC" not in os.environ, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 
 
@@ -50,24 +51,39 @@ def run(driver, calls, **environment):
     return torch.load(driver / "calls.pt"), [line.strip() for line in done.stdout.splitlines()]
 
 
+def case(feature, dtype, changed):
+    """The source, the arguments and what they give."""
+    source = FEATURES[feature].spec(f"{feature}_{dtype}_{WIDTHS[0]}_{WIDTHS[1]}", dtype)
+    arguments = FEATURES[feature].arguments(FEATURES[feature].sizes_of(SIZES | changed), DTYPES[dtype])
+    return source, arguments, expected(attn.compile(source), arguments)
+
+
 @needs_nvrtc
 def test_in_this_process(driver):
     torch.manual_seed(25)
-    calls, references = [], []
-    for feature, dtype in CASES:
-        source = FEATURES[feature].spec(f"{feature}_{dtype}_{WIDTHS[0]}_{WIDTHS[1]}", dtype)
-        sizes = FEATURES[feature].sizes_of(SIZES)
-        arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
-        references.append(expected(attn.compile(source), arguments))
-        options = dict(target="cuda-sm_80,sm_90a", sizes=dict(D=WIDTHS[0], E=WIDTHS[1]))
-        calls.append((source, options, arguments, empty_like(references[-1])))
+    cases = [(feature, dtype, {}) for feature, dtype in CASES] + [(*CASES[0], dict(N=0))]
+    made = [case(*each) for each in cases]
+    options = dict(target="cuda-sm_80,sm_90a", sizes=dict(D=WIDTHS[0], E=WIDTHS[1]))
+    calls = [(source, options, arguments, empty_like(reference)) for source, arguments, reference in made]
     results, lines = run(driver, calls, FAKE_CUDA_CAPABILITY="90")
     launches = [line for line in lines if line.startswith("launch")]
-    assert len(launches) == len(CASES) == lines.count("load a module with 0 options: a cubin for sm_90")
+    # That without keys is the first one's kernel.
+    assert len(launches) == len(cases) == lines.count("load a module with 0 options: a cubin for sm_90") + 1
     assert launches[0].startswith("launch 2 blocks of 128 threads, 49216 shared bytes, device 0, stream (nil)")
-    for (feature, dtype), found, reference in zip(CASES, results, references):
+    for (feature, dtype, changed), found, (*_, reference) in zip(cases, results, made):
         error = max(error_of(*pair) for pair in zip(found, reference))
-        assert error <= TOLERANCE[dtype], f"{feature}, {dtype}: {error}"
+        assert error <= TOLERANCE[dtype], f"{feature}, {dtype}, {changed}: {error}"
+
+
+@needs_gpu
+def test_on_a_gpu():
+    torch.manual_seed(26)
+    for feature, dtype in CASES:
+        source, arguments, reference = case(feature, dtype, {})
+        given = {name: value.cuda() if isinstance(value, torch.Tensor) and value.dim() else value for name, value in arguments.items()}
+        found = attn.compile(source, target="cuda-sm_80,sm_90a", sizes=dict(D=WIDTHS[0], E=WIDTHS[1]))(**given)
+        for one, other in zip(found if isinstance(found, tuple) else (found,), reference):
+            assert error_of(one.cpu(), other) <= TOLERANCE[dtype], (feature, dtype)
 
 
 @needs_nvrtc
