@@ -36,7 +36,8 @@ static int load_module(void **module, const void *image, unsigned count, int *op
   return load(module, image, 0, 0, 0);
 }
 
-/* A function that is launched with more than 48 KiB of shared memory must be allowed to have it. */
+/* A function that is launched with more than 48 KiB of shared memory must be allowed to have it. Halide calls it an
+ * error of the launch where that fails. */
 static int launch(void *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                   unsigned threads_y, unsigned threads_z, unsigned shared, void *stream, void **arguments,
                   void **extra) {

@@ -8,8 +8,7 @@
 #include "HalideBuffer.h"
 #include "Internal.h"
 
-/* Machine code runs where the major number is the same, or on nothing else; what is compiled there runs on all later
- * devices. */
+/* Whether the device has no smaller capability, and takes code of this kind. */
 static int runs(const attn_image *image, int64_t major, int64_t minor) {
   int64_t capability = 10 * major + minor;
   if (image->kind == ATTN_IMAGE_EXACT_CUBIN)

@@ -101,17 +101,19 @@ typedef struct {
   int64_t read;    /* the last step that reads it */
 } attn_intermediate;
 
+enum attn_image_kind {
+  ATTN_IMAGE_CUBIN,       /* machine code for devices with this major number and no smaller minor one */
+  ATTN_IMAGE_EXACT_CUBIN, /* machine code for devices of this capability alone */
+  ATTN_IMAGE_PTX          /* what the driver compiles for any device that has no smaller capability */
+};
+
 /* Code of a kernel of CUDA. */
 typedef struct {
   int64_t capability; /* of the device that it was made for: 80 is 8.0 */
-  /* 0: machine code for devices with this major number and no smaller minor one. 1: for this capability alone. 2: PTX,
-   * which the driver compiles for any device that has no smaller capability. */
   int64_t kind;
   int64_t bytes;
   const char *data;
 } attn_image;
-
-enum { ATTN_IMAGE_CUBIN, ATTN_IMAGE_EXACT_CUBIN, ATTN_IMAGE_PTX };
 
 /* A kernel is for calls in which `size` is at most `at_most`. */
 typedef struct {
