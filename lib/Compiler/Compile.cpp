@@ -176,21 +176,6 @@ Kernel attn::compile(std::string_view source, const CompileOptions &options) {
   return Kernel(compileOnce(source, options));
 }
 
-/// The machines that "target,target,…" names, in this order.
-static llvm::Expected<std::vector<Machine>> machinesForTargets(llvm::StringRef targets) {
-  std::vector<Machine> machines;
-  for (llvm::StringRef target : splitTargets(targets)) {
-    llvm::Expected<Machine> machine = machineForTarget(target);
-    if (!machine)
-      return machine.takeError();
-    if (!machines.empty() && machine->platform() != machines.front().platform())
-      return llvm::createStringError("one object cannot hold code for " + machines.front().target + " and for " +
-                                     machine->target + ": the targets may differ in their features alone");
-    machines.push_back(std::move(*machine));
-  }
-  return machines;
-}
-
 static llvm::Expected<ObjectFile> compileObject(std::string_view source, const CompileOptions &options,
                                                 const std::string &headerName, bool runtime) {
   Program program(source, options);

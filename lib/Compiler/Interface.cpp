@@ -140,7 +140,11 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
   for (const Intermediate &tensor : lowered.intermediates)
     program.intermediates.push_back({describe(tensor.name, tensor.type, positions), tensor.written, tensor.read});
   size_t sizes = interface.inputs.size(), firstOutput = sizes + interface.sizes.size();
-  const size_t first[] = {0, sizes, firstOutput, firstOutput + outputs};
+  size_t firstIntermediate = firstOutput + outputs, firstAxis = firstIntermediate + lowered.intermediates.size();
+  size_t axes = 0;
+  for (const LoweredBlocks &blocks : lowered.blocks)
+    axes = std::max(axes, blocks.sizes.size());
+  const size_t first[] = {0, sizes, firstOutput, firstIntermediate, firstAxis, firstAxis + 2 * axes};
   for (const LoweredStep &step : lowered.steps) {
     auto &variants = program.steps.emplace_back();
     for (const HalideFunction &variant : step.variants) {
@@ -153,6 +157,18 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
         described.arguments.push_back(argument.isRepeated ? -1 - number : number);
       }
     }
+  }
+  for (const LoweredBlocks &blocks : lowered.blocks) {
+    BlocksInterface &described = program.blocks.emplace_back();
+    described.first = blocks.first;
+    described.end = blocks.end;
+    described.findsKeys = blocks.findsKeys;
+    for (SizeAttr size : blocks.sizes)
+      described.sizes.push_back(sizeProgram(size, positions));
+    for (const BlockTensor &tensor : blocks.tensors)
+      described.tensors.push_back({int64_t(first[tensor.place.kind] + tensor.place.index),
+                                   tensor.isPairs,
+                                   {tensor.axes.begin(), tensor.axes.end()}});
   }
   return program;
 }

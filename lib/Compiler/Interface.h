@@ -73,6 +73,18 @@ struct IntermediateInterface {
   int64_t written, read; ///< Steps.
 };
 
+/// See attn_block_tensor and attn_blocks.
+struct BlockTensorInterface {
+  int64_t argument, isPairs;
+  std::vector<int64_t> axes;
+};
+
+struct BlocksInterface {
+  int64_t first, end, findsKeys;
+  std::vector<SizeProgram> sizes;
+  std::vector<BlockTensorInterface> tensors;
+};
+
 /// See attn_variant.
 struct VariantInterface {
   std::optional<attn_limit> limit;
@@ -94,6 +106,7 @@ struct LaunchInterface {
 struct ProgramInterface {
   std::vector<IntermediateInterface> intermediates;
   std::vector<std::vector<VariantInterface>> steps;
+  std::vector<BlocksInterface> blocks;
   std::vector<uint64_t> features;
   Device device = Device::Cpu;
   bool copies = false;

@@ -87,11 +87,31 @@ llvm::Error Program::parse() {
   return llvm::Error::success();
 }
 
+/// The machines that "target,target,…" names, in this order.
+llvm::Expected<std::vector<Machine>> attn::machinesForTargets(llvm::StringRef targets) {
+  std::vector<Machine> machines;
+  for (llvm::StringRef target : splitTargets(targets)) {
+    llvm::Expected<Machine> machine = machineForTarget(target);
+    if (!machine)
+      return machine.takeError();
+    if (!machines.empty() && machine->platform() != machines.front().platform())
+      return llvm::createStringError("one object cannot hold code for " + machines.front().target + " and for " +
+                                     machine->target + ": the targets may differ in their features alone");
+    machines.push_back(std::move(*machine));
+  }
+  return machines;
+}
+
 llvm::Error Program::simplify() {
   if (std::exchange(simplified, true))
     return llvm::Error::success();
+  // A GPU computes a statement as a whole.
+  llvm::Expected<std::vector<Machine>> machines = machinesForTargets(options.target);
+  if (!machines)
+    return machines.takeError();
   PassManager passes(&context);
-  buildSimplification(passes);
+  buildSimplification(passes,
+                      llvm::all_of(*machines, [](const Machine &machine) { return machine.device == Device::Cpu; }));
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 

@@ -22,6 +22,9 @@
 
 namespace attn {
 
+/// The machines that a list of targets, with commas between them, names.
+llvm::Expected<std::vector<Machine>> machinesForTargets(llvm::StringRef targets);
+
 class Program {
 public:
   Program(std::string_view source, const CompileOptions &options);

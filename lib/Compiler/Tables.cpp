@@ -38,7 +38,7 @@ Constant *TableBuilder::bounds(const KernelInterface &interface, llvm::ArrayRef<
 }
 
 Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUse) {
-  std::vector<Constant *> intermediates, steps, features;
+  std::vector<Constant *> intermediates, steps, blocks, features;
   for (const IntermediateInterface &intermediate : program.intermediates)
     intermediates.push_back(
         record({describe(intermediate.tensor), integer(intermediate.written), integer(intermediate.read)}));
@@ -48,11 +48,25 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
       variants.push_back(variant(described));
     steps.push_back(record({integer(variants.size()), array(variants)}));
   }
+  for (const BlocksInterface &described : program.blocks) {
+    std::vector<Constant *> sizes, tensors;
+    for (const SizeProgram &size : described.sizes)
+      sizes.push_back(expression(size));
+    for (const BlockTensorInterface &tensor : described.tensors) {
+      std::vector<Constant *> axes;
+      for (int64_t axis : tensor.axes)
+        axes.push_back(integer(axis));
+      tensors.push_back(record({integer(tensor.argument), integer(tensor.isPairs), array(axes)}));
+    }
+    blocks.push_back(record({integer(described.first), integer(described.end), integer(described.findsKeys),
+                             integer(sizes.size()), array(sizes), integer(tensors.size()), array(tensors)}));
+  }
   for (uint64_t word : program.features)
     features.push_back(integer(word));
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
-                 integer(features.size()), array(features), canUse ? canUse : llvm::ConstantPointerNull::get(pointer),
-                 device(program.device), integer(program.copies), launch(program.launch)});
+                 integer(blocks.size()), array(blocks), integer(features.size()), array(features),
+                 canUse ? canUse : llvm::ConstantPointerNull::get(pointer), device(program.device),
+                 integer(program.copies), launch(program.launch)});
 }
 
 /// Of Halide's runtime, or of ours in its place; its type does not matter in a table.

@@ -36,7 +36,8 @@ namespace {
 class KernelLowering {
 public:
   KernelLowering(KernelOp kernel, const Plan &plan, const Machine &machine)
-      : kernel(kernel), plan(plan), target(loweringTarget(machine)), device(machine.device), storage(kernel) {}
+      : kernel(kernel), plan(plan), target(loweringTarget(machine)), device(machine.device),
+        storage(kernel, plan.blocks) {}
 
   LoweredKernel run() {
     for (unsigned output : llvm::reverse(storage.converted)) {
@@ -44,14 +45,56 @@ public:
       addVariant(name, std::nullopt, [&](StepLowering &step) { step.convertOutput(output); });
       endStep();
     }
-    for (mlir::Operation &op : llvm::reverse(kernel.getBody().front()))
-      for (mlir::OpResult result : llvm::reverse(op.getResults()))
+    llvm::SmallVector<mlir::Operation *> order = orderWithBlocks(kernel, plan.blocks);
+    for (mlir::Operation *op : llvm::reverse(order)) {
+      enterBlocksOf(op);
+      for (mlir::OpResult result : llvm::reverse(op->getResults()))
         if (storage.isNeeded(result) && !written.contains(result))
           addStore(result);
+    }
+    enterBlocksOf(nullptr);
     return finish();
   }
 
 private:
+  /// Ends the blocks that `op` is not of, and begins those that it is of.
+  void enterBlocksOf(mlir::Operation *op) {
+    auto found = llvm::find_if(plan.blocks, [&](const PairBlocks &each) { return op && each.contains(op); });
+    const PairBlocks *next = found == plan.blocks.end() ? nullptr : &*found;
+    if (next == inside)
+      return;
+    if (inside && steps.size() > lastOfBlocks)
+      endBlocks();
+    inside = next;
+    lastOfBlocks = steps.size();
+  }
+
+  /// What the blocks write is there from their first step on, and what they read until their last.
+  void endBlocks() {
+    LoweredBlocks &described = blocks.emplace_back();
+    bool hasKeys = false;
+    addVariant("keys", std::nullopt, [&](StepLowering &step) { hasKeys = step.storeKeys(); });
+    if (hasKeys)
+      endStep();
+    described.findsKeys = hasKeys;
+    described.first = steps.size() - 1;
+    described.end = lastOfBlocks; // from the last step; see finish
+    for (unsigned row : inside->rows)
+      described.sizes.push_back(indexSize(inside->indices()[row]));
+    described.sizes.push_back(indexSize(inside->indices().back()));
+    for (TensorOp statement : inside->statements) {
+      auto own = written.find(statement.getResult());
+      if (own == written.end())
+        continue;
+      own->second = steps.size() - 1;
+      BlockTensor &tensor = described.tensors.emplace_back();
+      tensor.place = storage.place(statement.getResult());
+      tensor.isPairs = isPairs(statement.getResult());
+      for (std::optional<unsigned> axis : inside->axesOf(statement))
+        tensor.axes.push_back(axis ? static_cast<int>(*axis) : -1);
+    }
+  }
+
   /// The log-sum-exp of the softmax whose weights `tensor` sums, if it is needed and every step that reads it comes
   /// after this one: then it is stored with the sum, whose state has it. Null otherwise.
   mlir::Value logSumExpOf(mlir::OpResult tensor) {
@@ -98,8 +141,10 @@ private:
 
   void addVariant(const std::string &name, std::optional<SizeLimit> limit,
                   llvm::function_ref<void(StepLowering &)> define) {
-    StepLowering step(kernel, plan, storage);
+    StepLowering step(kernel, plan, storage, inside);
     define(step);
+    if (step.outputs.empty())
+      return;
     neverPartitionLoops(step.outputs);
     auto implementation = std::make_unique<HalideFunction::Implementation>();
     int &count = names[name];
@@ -122,16 +167,25 @@ private:
   }
 
   void endStep() {
-    read.resize(storage.intermediates.size(), steps.size());
+    read.resize(storage.intermediates.size(), inside ? lastOfBlocks : steps.size());
     steps.push_back(std::exchange(current, {}));
   }
 
   LoweredKernel finish() {
     LoweredKernel lowered;
-    auto inOrder = [&](unsigned step) { return static_cast<unsigned>(steps.size() - 1 - step); };
-    for (auto [tensor, lastRead] : llvm::zip_equal(storage.intermediates, read))
+    auto inOrder = [&](unsigned step) { return static_cast<int>(steps.size() - 1 - step); };
+    for (auto [tensor, lastRead] : llvm::zip_equal(storage.intermediates, read)) {
+      bool isCut = isPairs(tensor) && llvm::any_of(plan.blocks, [&](const PairBlocks &each) {
+                     return each.contains(tensor.getDefiningOp());
+                   });
       lowered.intermediates.push_back({tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()),
-                                       inOrder(written.at(tensor)), inOrder(lastRead)});
+                                       isCut ? -1 : inOrder(written.at(tensor)), isCut ? -1 : inOrder(lastRead)});
+    }
+    for (LoweredBlocks &each : llvm::reverse(blocks)) {
+      each.first = inOrder(each.first);
+      each.end = inOrder(each.end) + 1;
+      lowered.blocks.push_back(std::move(each));
+    }
     std::move(steps.rbegin(), steps.rend(), std::back_inserter(lowered.steps));
     lowered.countedSums = plan.countedSums();
     lowered.features = featureWords(target);
@@ -145,6 +199,9 @@ private:
   Device device;
   Storage storage;
   LoweredStep current;
+  const PairBlocks *inside = nullptr;            ///< The blocks that steps are of.
+  unsigned lastOfBlocks = 0;                     ///< Their last step.
+  std::vector<LoweredBlocks> blocks;             ///< The last first.
   std::vector<LoweredStep> steps;                ///< The last first.
   std::vector<unsigned> read;                    ///< Of each intermediate, the last step that reads it.
   llvm::DenseMap<mlir::Value, unsigned> written; ///< The step that writes a tensor.

@@ -4,12 +4,22 @@
 #include "Mathematics.h"
 #include "Reduction.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 using Halide::Expr;
 using Halide::Func;
 using Halide::RDom;
 using Halide::Var;
 
 namespace attn::lowering {
+
+/// `value` where `condition` is true, else 0, by its bits: of what a select chooses, Halide computes only what is
+/// chosen, which would be no whole tile.
+static Expr keptWhere(Expr condition, Expr value) {
+  Halide::Type bits = Halide::UInt(value.type().bits());
+  Expr kept = Halide::select(condition, bits.max(), Halide::cast(bits, 0));
+  return Halide::reinterpret(value.type(), Halide::reinterpret(bits, value) & kept);
+}
 
 /// Lowers the formula, and the terms of its sums: there what only columns change is read from a pack.
 class MatrixRegion : public RegionLowering {
@@ -20,7 +30,11 @@ public:
 protected:
   Expr reduce(ReduceOp op) override { return matrix.addSum(op); }
   Expr stored(mlir::Value value) override {
-    return sum && isColumnFactor(value, sum, matrix.plan.row) ? matrix.pack(value, sum, environment) : Expr();
+    if (sum && isColumnFactor(value, sum, matrix.plan.row))
+      return matrix.pack(value, sum, environment);
+    if (auto choice = value.getDefiningOp<mlir::arith::SelectOp>(); choice && choosesZero(choice))
+      return keptWhere(expression(choice.getCondition()), expression(choice.getTrueValue()));
+    return {};
   }
 
 private:
@@ -57,6 +71,7 @@ void Matrix::define() {
   Environment environment;
   bindIndices(environment);
   Expr value = MatrixRegion(*this, environment).expression(yielded(op.getBody()));
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), vars);
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 
@@ -70,13 +85,14 @@ Expr Matrix::addSum(ReduceOp reduce) {
   std::vector<Expr> element(elementVars.begin(), elementVars.end());
 
   // Blocks of the last index, for each value of the others.
-  llvm::SmallVector<Expr> counts;
-  for (SizeAttr size : reduce.getSizes().getAsRange<SizeAttr>())
-    counts.push_back(extent(kernel, size));
+  llvm::SmallVector<IndexValues> values;
+  for (mlir::BlockArgument index : reduce.getBody().getArguments())
+    values.push_back(kernel.values(index));
+  Expr start = values.back().first, count = values.back().count;
   int chainSize = plan.chain, blockSize = plan.block;
-  Halide::Region ranges = {{0, (counts.back() + blockSize - 1) / blockSize}};
-  for (const Expr &count : llvm::reverse(llvm::ArrayRef(counts).drop_back()))
-    ranges.push_back({0, count});
+  Halide::Region ranges = {{0, (count + blockSize - 1) / blockSize}};
+  for (const IndexValues &outer : llvm::reverse(llvm::ArrayRef(values).drop_back()))
+    ranges.push_back({outer.first, outer.count});
   sum.blocks = RDom(ranges);
   sum.groups = RDom(0, blockSize / chainSize);
   sum.terms = RDom(0, chainSize);
@@ -97,8 +113,9 @@ Expr Matrix::addSum(ReduceOp reduce) {
   std::vector<Var> blockVars = chainVars;
   chainVars.push_back(group);
   Expr first = block * blockSize, index = first + group * chainSize + sum.terms.x;
-  sum.terms.where(index < counts.back());
-  at.push_back({Halide::unsafe_promise_clamped(index, 0, Halide::max(counts.back(), 1) - 1), {}, false, sum.terms.x});
+  sum.terms.where(index < count);
+  Expr inside = Halide::unsafe_promise_clamped(start + index, start, start + Halide::max(count, 1) - 1);
+  at.push_back({inside, {}, false, sum.terms.x});
   bindReduction(reduce, environment, at);
   MatrixRegion lowering(*this, environment, reduce);
   Expr term = atEachStep(ReduceKind::Sum, reductionTerm(reduce, lowering), sum.terms.x);
@@ -107,7 +124,7 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.chain(chainVars) = zero;
   sum.chain(chainAt) += term;
 
-  sum.groups.where(first + sum.groups.x * chainSize < counts.back());
+  sum.groups.where(first + sum.groups.x * chainSize < count);
   std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   chainAt.back() = sum.groups.x;
   sum.block(blockVars) = zero;
@@ -122,7 +139,8 @@ Expr Matrix::addSum(ReduceOp reduce) {
     std::vector<Expr> call = element;
     for (int dimension = sum.blocks.dimensions() - 1; dimension >= 0; --dimension)
       call.push_back(sum.blocks[dimension]);
-    Halide::Type wide = Halide::Float(64);
+    // What blocks add is rounded for each block anyway.
+    Halide::Type wide = kernel.isInBlocks() ? term.type() : Halide::Float(64);
     sum.total(elementVars) = constant(wide, 0);
     sum.total(element) += Halide::cast(wide, sum.block(call));
     result = Halide::cast(term.type(), sum.total(element));
@@ -147,10 +165,10 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
     }
   // The last panel's surplus columns are not read: their condition is on the loop, so that the others are read as they
   // lie.
-  Expr count = extent(kernel, indexSize(columnIndex));
+  auto [first, count] = kernel.values(columnIndex);
   RDom once(0, 1);
-  once.where(Halide::likely(column < count));
-  Expr inside = Halide::unsafe_promise_clamped(column + once.x, 0, Halide::max(count, 1) - 1);
+  once.where(Halide::likely(column < first + count));
+  Expr inside = Halide::unsafe_promise_clamped(column + once.x, first, first + Halide::max(count, 1) - 1);
   inner.indices[columnIndex] = {inside, {column}, false, {}};
   for (mlir::BlockArgument argument : inOrder(indices))
     if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {

@@ -8,7 +8,6 @@
 #ifndef ATTN_LIB_HALIDE_MATRIX_H
 #define ATTN_LIB_HALIDE_MATRIX_H
 
-#include "Region.h"
 #include "StepLowering.h"
 
 namespace attn::lowering {

@@ -57,7 +57,10 @@ static void runWhereFlagged(ReduceOp op, StepLowering &kernel, RDom &domain) {
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
-  bindReduction(op, environment, at);
+  llvm::SmallVector<IndexBinding> indices(at);
+  for (auto [binding, index] : llvm::zip_equal(indices, op.getBody().getArguments()))
+    binding.expr += kernel.values(index).first;
+  bindReduction(op, environment, indices);
   StageLowering lowering(*this, environment, consumer);
   Expr term = reductionTerm(op, lowering, !hasFlag(op));
   for (const IndexBinding &binding : at)
@@ -132,8 +135,8 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
   Func func = stage.func;
   if (op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType())) {
     llvm::SmallVector<Expr> counts;
-    for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-      counts.push_back(extent(kernel, size));
+    for (mlir::BlockArgument index : op.getBody().getArguments())
+      counts.push_back(kernel.values(index).count);
     addSum(
         func, counts, std::move(stage), Expr(), [&](RDom &domain) { runWhereFlagged(op, kernel, domain); },
         [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
@@ -141,8 +144,8 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
   }
   int self = addStage(std::move(stage));
   Halide::Region ranges;
-  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-    ranges.push_back({0, extent(kernel, size)});
+  for (mlir::BlockArgument index : op.getBody().getArguments())
+    ranges.push_back({0, kernel.values(index).count});
   std::reverse(ranges.begin(), ranges.end()); // the last index runs fastest
   RDom domain(ranges);
   runWhereFlagged(op, kernel, domain);
@@ -163,8 +166,8 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   int self = addStage(std::move(stage));
   Var lane("lane$");
   llvm::SmallVector<Expr> sizes;
-  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-    sizes.push_back(extent(kernel, size));
+  for (mlir::BlockArgument index : op.getBody().getArguments())
+    sizes.push_back(kernel.values(index).count);
   Expr whole = sizes.back() / width;
 
   // `last` turns the innermost reduction variable into the last index.
@@ -236,6 +239,7 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   for (size_t index = 0; index < rank; ++index)
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), vars);
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 

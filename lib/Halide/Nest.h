@@ -89,7 +89,8 @@ private:
               llvm::function_ref<void(Halide::RDom &)> restrict,
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
   void addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
-  /// The body of a reduction at these values of its index variables; the identity where its condition is false.
+  /// The body of a reduction at these places among the values of its index variables; the identity where its condition
+  /// is false.
   Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
 
   /// The softmax of `score` over its last `keys.size()` index arguments.

@@ -45,8 +45,8 @@ std::string tensorName(KernelOp kernel, mlir::Value tensor) {
   return name.empty() ? "softmax" : name;
 }
 
-StepLowering::StepLowering(KernelOp kernel, const Plan &plan, Storage &storage)
-    : kernel(kernel), plan(plan), storage(storage) {}
+StepLowering::StepLowering(KernelOp kernel, const Plan &plan, Storage &storage, const PairBlocks *blocks)
+    : kernel(kernel), plan(plan), storage(storage), blocks(blocks) {}
 
 std::string StepLowering::uniqueName(llvm::StringRef base) {
   int &count = names[base.str()];
@@ -67,6 +67,38 @@ Expr StepLowering::size(mlir::StringAttr name) {
   return expr;
 }
 
+Expr StepLowering::axisValue(unsigned index) {
+  Expr &expr = axisValues[index];
+  if (!expr.defined()) {
+    Halide::Param<int32_t> value(uniqueName(index % 2 ? "count" : "first"));
+    inputs.push_back(value);
+    inputArguments.push_back({HalideArgument::Axis, index});
+    expr = value;
+  }
+  return expr;
+}
+
+IndexValues StepLowering::values(mlir::BlockArgument index) {
+  if (std::optional<unsigned> axis = blocks ? blocks->axisOf(index) : std::nullopt)
+    return {axisValue(2 * *axis), axisValue(2 * *axis + 1)};
+  return {0, extent(*this, indexSize(index))};
+}
+
+Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::vector<Halide::Var> &at) {
+  auto statement = tensor.getDefiningOp<TensorOp>();
+  if (!blocks || isPairs(tensor) || !blocks->isAdded(statement))
+    return value;
+  Halide::ImageParam earlier(typeInMemory(tensor), at.size(), uniqueName(tensorName(kernel, tensor) + "_earlier"));
+  inputs.push_back(earlier);
+  inputArguments.push_back(storage.place(tensor));
+  return earlier(std::vector<Expr>(at.begin(), at.end())) + value;
+}
+
+/// Whether there is only a block of `tensor`, whose indices begin where the block does.
+bool StepLowering::isBlockOfPairs(mlir::Value tensor) const {
+  return blocks && isPairs(tensor) && blocks->contains(tensor.getDefiningOp());
+}
+
 Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
   auto [found, isNew] = buffers.try_emplace(tensor);
   if (isNew) {
@@ -76,6 +108,9 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
                               uniqueName(tensorName(kernel, tensor)));
     for (int dimension = 0; dimension < buffer.dimensions(); ++dimension)
       buffer.dim(dimension).set_min(0);
+    if (isBlockOfPairs(tensor))
+      for (mlir::BlockArgument index : tensor.getDefiningOp<TensorOp>().getBody().getArguments())
+        buffer.dim(buffer.dimensions() - 1 - index.getArgNumber()).set_min(values(index).first);
     if (plan.gpu && type.getRank() > 0)
       buffer.dim(0).set_stride(Expr()); // nothing is copied on a device only to have a stride of 1
     inputs.push_back(buffer);
@@ -114,7 +149,10 @@ Expr StepLowering::rounded(Expr value, Halide::Type type) const {
 
 Expr StepLowering::lastIndex(mlir::Value tensor, unsigned dimension) {
   Halide::ImageParam all = buffer(tensor);
-  return all.dim(all.dimensions() - 1 - dimension).extent() - 1;
+  Expr extent = all.dim(all.dimensions() - 1 - dimension).extent();
+  if (isBlockOfPairs(tensor))
+    extent += values(tensor.getDefiningOp<TensorOp>().getBody().getArgument(dimension)).first;
+  return extent - 1;
 }
 
 /// That its minima are 0 as well is not said: Halide 21 then computes some sums inside vectorised loops at twice their

@@ -5,6 +5,7 @@
 
 #include "Region.h"
 #include "Storage.h"
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/Plan/Plan.h"
 
 #include <map>
@@ -12,21 +13,34 @@
 
 namespace attn::lowering {
 
+/// The values of an index variable in one run of a step: `count` of them from `first` on.
+struct IndexValues {
+  Halide::Expr first, count;
+};
+
 /// A pipeline that computes one tensor from parameters, sizes and tensors that other steps compute.
 class StepLowering {
 public:
-  StepLowering(KernelOp kernel, const Plan &plan, Storage &storage);
+  /// A step that is one of `blocks`, if these are given, computes one block.
+  StepLowering(KernelOp kernel, const Plan &plan, Storage &storage, const PairBlocks *blocks = nullptr);
 
   /// Builds and schedules the pipeline: one of these, once. `kind` is of one of the statement's variants. `logSumExp`,
   /// if it is not null, is that of the softmax whose weights the statement sums, and is stored, too.
   void store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSumExp = {});
   void convertOutput(unsigned index);
+  /// Finds the keys that some row of a block needs (BlockKeys.cpp). False where a block needs all, whatever it is.
+  bool storeKeys();
 
   /// One element of a tensor. Subscripts are in the tensor's order.
   Halide::Expr element(mlir::Value tensor, const std::vector<Halide::Expr> &subscripts);
   /// The last index of a dimension of `tensor`; 0 where it is empty. Its buffer says so itself (it is given extent 1
   /// then), which Halide's bounds checks can follow where a condition on the size is near.
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
+  /// The values that an index of a statement, or of a reduction in it, takes: all, or those of the block.
+  IndexValues values(mlir::BlockArgument index);
+  /// `value`, and what earlier blocks have added to this element of `tensor`, where blocks add to it.
+  Halide::Expr withEarlierBlocks(Halide::Expr value, mlir::Value tensor, const std::vector<Halide::Var> &at);
+  bool isInBlocks() const { return blocks; }
   /// The type that the elements of a stored tensor have in memory.
   Halide::Type typeInMemory(mlir::Value tensor) const { return storage.type(tensor); }
   /// `value` as an element of `tensor` in memory.
@@ -46,12 +60,16 @@ public:
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
+  bool isBlockOfPairs(mlir::Value tensor) const;
+  Halide::Expr axisValue(unsigned index);
   void addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp);
   void addLogSumExp(mlir::Value logSumExp);
   void storeOnGpu(mlir::OpResult tensor, PlanKind kind);
   void addOutput(Halide::Func func, HalideArgument argument);
 
   Storage &storage;
+  const PairBlocks *blocks;
+  std::map<unsigned, Halide::Expr> axisValues; ///< By HalideArgument::Axis.
   llvm::DenseMap<mlir::Value, Halide::ImageParam> buffers;
   llvm::DenseMap<mlir::Value, Halide::Expr> scalars;
   std::map<std::string, Halide::Expr> sizes;

@@ -7,7 +7,12 @@
 using namespace attn;
 using namespace attn::lowering;
 
-Storage::Storage(KernelOp kernel) {
+Storage::Storage(KernelOp kernel, llvm::ArrayRef<PairBlocks> blocks) {
+  auto isAdded = [&](mlir::Value tensor) {
+    auto statement = tensor.getDefiningOp<TensorOp>();
+    return llvm::any_of(blocks,
+                        [&](const PairBlocks &each) { return each.contains(statement) && each.isAdded(statement); });
+  };
   for (auto [index, parameter] : llvm::enumerate(kernel.getParameters()))
     places[parameter] = {HalideArgument::Input, static_cast<unsigned>(index)};
   ReturnOp returned = kernel.getReturn();
@@ -17,7 +22,7 @@ Storage::Storage(KernelOp kernel) {
     Halide::Type written = storageType(returned.getOutputType(index).getElementType());
     bool sameType = written == storageType(type.getElementType());
     // What nobody else reads is rounded as it is written.
-    bool isWritten = sameType || (tensor.getDefiningOp() && tensor.hasOneUse());
+    bool isWritten = sameType || (tensor.getDefiningOp() && tensor.hasOneUse() && !isAdded(tensor));
     if (!isWritten || !places.try_emplace(tensor, HalideArgument{HalideArgument::Output, index}).second)
       converted.push_back(index);
     else if (!sameType)

@@ -3,6 +3,7 @@
 #ifndef ATTN_LIB_HALIDE_STORAGE_H
 #define ATTN_LIB_HALIDE_STORAGE_H
 
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/Halide/Lowering.h"
 
 #include "Halide.h"
@@ -14,7 +15,8 @@ namespace attn::lowering {
 /// intermediates. Steps are lowered from the last to the first, so that each is lowered only if one after it reads it.
 class Storage {
 public:
-  explicit Storage(KernelOp kernel);
+  /// Tensors to which blocks add lie in memory in the type that they are computed in.
+  Storage(KernelOp kernel, llvm::ArrayRef<PairBlocks> blocks);
 
   /// Where `tensor` is read or written. What has no place yet becomes an intermediate.
   HalideArgument place(mlir::Value tensor);

@@ -1,6 +1,7 @@
 //===- Matrix.cpp - Which statements take the matrix plan ------------------===//
 
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/Plan/Plan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -36,10 +37,11 @@ static bool comparesIndices(mlir::Value value) {
 }
 
 /// Whether the formula `body` chooses between values by comparing index variables. Halide computes what is chosen on
-/// one side for that side's elements alone, which are no whole tiles.
+/// one side for that side's elements alone, which are no whole tiles. A choice of 0 is made bit by bit instead.
 static bool choosesByIndices(mlir::Region &body) {
-  return llvm::any_of(body.getOps<mlir::arith::SelectOp>(),
-                      [](mlir::arith::SelectOp choice) { return comparesIndices(choice.getCondition()); });
+  return llvm::any_of(body.getOps<mlir::arith::SelectOp>(), [](mlir::arith::SelectOp choice) {
+    return !choosesZero(choice) && comparesIndices(choice.getCondition());
+  });
 }
 
 /// Whether the terms of `sum` combine columns, which all rows share, with rows; and it stands in the formula `body`

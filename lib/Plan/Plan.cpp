@@ -52,6 +52,15 @@ static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, ml
   ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
 }
 
+static void addRanges(std::vector<KeyRangePlan> &ranges, const PairBlocks &blocks) {
+  for (TensorOp statement : blocks.statements)
+    if (mlir::Value mask = isPairs(statement.getResult()) ? maskOf(statement) : mlir::Value())
+      ranges.push_back({statement.getName().str(),
+                        describe(maskRange(mask, statement.getBody().getArguments().back()).possible,
+                                 statement.getBody().getArguments().back()),
+                        ""});
+}
+
 bool SumPlan::has(PlanKind kind) const {
   return llvm::any_of(variants, [&](const PlanVariant &variant) { return variant.kind == kind; });
 }
@@ -203,6 +212,10 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
+  else
+    plan.blocks = findPairBlocks(kernel);
+  for (const PairBlocks &blocks : plan.blocks)
+    addRanges(plan.ranges, blocks);
   return plan;
 }
 
@@ -289,10 +302,13 @@ void Plan::print(llvm::raw_ostream &os) const {
        << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
        << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   }
+  for (const PairBlocks &each : blocks)
+    os << each.str() << '\n';
   printRanges(os);
 }
 
 void Plan::printRanges(llvm::raw_ostream &os) const {
   for (const KeyRangePlan &range : ranges)
-    os << "keys of " << range.name << ": visited " << range.possible << "; without a mask " << range.certain << '\n';
+    os << "keys of " << range.name << ": visited " << range.possible
+       << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
 }

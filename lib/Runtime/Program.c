@@ -1,27 +1,18 @@
 /*===- Program.c - Running a kernel step by step --------------------------===*
  *
  * Each step is one Halide function. What is left to do between them is to make room for the tensors that one step
- * writes and later ones read, and to choose among the variants of a step. On tensor cores, one launch may take the
- * place of all steps (Launch.c).
+ * writes and later ones read, to choose among the variants of a step, and to run steps for one block after the other.
+ * On tensor cores, one launch may take the place of all steps (Launch.c).
  *
  *===----------------------------------------------------------------------===*/
 
-#include "HalideBuffer.h"
-#include "Internal.h"
-
-typedef struct {
-  const attn_program *program;
-  int64_t argument_count;            /* without the intermediates */
-  void **arguments;                  /* inputs, sizes, outputs, intermediates */
-  void **selected;                   /* those of the step that runs */
-  attn_halide_buffer *buffers;       /* of the intermediates */
-  attn_halide_dimension *dimensions; /* of all of them */
-} run;
+#include "Program.h"
 
 /* The shape of an intermediate, without memory. Where it is empty it looks as arguments do: each empty dimension as if
  * it had one element, and all rows in the same place. */
-static int describe(const attn_signature *signature, const attn_tensor *tensor, const int64_t *sizes,
+static int describe(const attn_signature *signature, const attn_intermediate *intermediate, const int64_t *sizes,
                     attn_halide_dimension *dimensions) {
+  const attn_tensor *tensor = &intermediate->tensor;
   int64_t elements = 1;
   int empty = 0;
   for (int64_t i = tensor->rank - 1; i >= 0; --i) {
@@ -33,7 +24,7 @@ static int describe(const attn_signature *signature, const attn_tensor *tensor, 
     empty |= extent == 0;
     elements = elements > INT32_MAX ? elements : elements * extent;
   }
-  if (!empty && elements > INT32_MAX)
+  if (!empty && elements > INT32_MAX && intermediate->written >= 0)
     return attn_fail(ATTN_ERROR_SIZE, "%s: %s would have more than %lld elements", signature->name, tensor->name,
                      (long long)INT32_MAX);
   for (int64_t i = 1; empty && i < tensor->rank; ++i)
@@ -41,21 +32,21 @@ static int describe(const attn_signature *signature, const attn_tensor *tensor, 
   return 0;
 }
 
-static int describe_intermediates(const attn_signature *signature, const run *call, const int64_t *sizes) {
+static int describe_intermediates(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes) {
   attn_halide_dimension *dimensions = call->dimensions;
   int error = 0;
   for (int64_t i = 0; !error && i < call->program->intermediate_count; ++i) {
     const attn_tensor *tensor = &call->program->intermediates[i].tensor;
     call->buffers[i] = attn_halide_buffer_of(tensor, 0, dimensions);
     call->arguments[call->argument_count + i] = &call->buffers[i];
-    error = describe(signature, tensor, sizes, dimensions);
+    error = describe(signature, &call->program->intermediates[i], sizes, dimensions);
     dimensions += tensor->rank;
   }
   return error;
 }
 
 /* On a GPU the step that writes a tensor makes room for it. */
-static int allocate(const attn_signature *signature, const run *call, const attn_tensor *tensor,
+static int allocate(const attn_signature *signature, const attn_run_state *call, const attn_tensor *tensor,
                     attn_halide_buffer *buffer) {
   if (call->program->device)
     return 0;
@@ -69,7 +60,7 @@ static int allocate(const attn_signature *signature, const run *call, const attn
                    tensor->name);
 }
 
-static void release(const run *call, attn_halide_buffer *buffer) {
+static void release(const attn_run_state *call, attn_halide_buffer *buffer) {
   if (call->program->device) {
     call->program->device->free(0, buffer);
     return;
@@ -97,7 +88,7 @@ static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_ha
   return repeated;
 }
 
-static int run_step(const attn_signature *signature, const run *call, const attn_step *step) {
+int attn_run_step(const attn_signature *signature, const attn_run_state *call, const attn_step *step) {
   const attn_variant *variant = choose(step, call->arguments + signature->input_count);
   attn_halide_buffer repeated;
   attn_halide_dimension dimensions[ATTN_MAX_REPEATED_RANK];
@@ -123,17 +114,21 @@ static int run_step(const attn_signature *signature, const run *call, const attn
   return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
 }
 
-static int run_steps(const attn_signature *signature, const run *call) {
+static int run_steps(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes) {
   const attn_program *program = call->program;
+  const attn_blocks *blocks = program->blocks, *blocks_end = blocks + program->block_count;
   int error = 0;
-  for (int64_t step = 0; !error && step < program->step_count; ++step) {
+  for (int64_t step = 0, next; !error && step < program->step_count; step = next) {
+    int in_blocks = blocks != blocks_end && blocks->first == step;
+    next = in_blocks ? blocks->end : step + 1;
     for (int64_t i = 0; !error && i < program->intermediate_count; ++i)
       if (program->intermediates[i].written == step)
         error = allocate(signature, call, &program->intermediates[i].tensor, &call->buffers[i]);
     if (!error)
-      error = run_step(signature, call, &program->steps[step]);
+      error = in_blocks ? attn_run_blocks(signature, call, blocks++, sizes)
+                        : attn_run_step(signature, call, &program->steps[step]);
     for (int64_t i = 0; i < program->intermediate_count; ++i)
-      if (program->intermediates[i].read == step)
+      if (program->intermediates[i].read == next - 1)
         release(call, &call->buffers[i]);
   }
   for (int64_t i = 0; i < program->intermediate_count; ++i)
@@ -149,9 +144,16 @@ static const attn_program *usable(const attn_program *programs, int64_t count, c
   return 0;
 }
 
+static int64_t most_axes(const attn_program *program) {
+  int64_t axes = 0;
+  for (int64_t i = 0; i < program->block_count; ++i)
+    axes = axes > program->blocks[i].axis_count ? axes : program->blocks[i].axis_count;
+  return axes;
+}
+
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
              const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes) {
-  run call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0};
+  attn_run_state call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0, 0};
   if (!call.program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);
@@ -161,7 +163,8 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   size_t intermediates = (size_t)call.program->intermediate_count, dimensions = 0;
   for (size_t i = 0; i < intermediates; ++i)
     dimensions += (size_t)call.program->intermediates[i].tensor.rank;
-  size_t pointers = (size_t)argument_count + intermediates;
+  call.axis_count = most_axes(call.program);
+  size_t pointers = (size_t)argument_count + intermediates + 2 * (size_t)call.axis_count + 1;
   /* All arrays in one block, on the stack where it is as small as usual; the most aligned first. */
   enum { STACK_BYTES = 4096 };
   union {
@@ -180,7 +183,7 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   memcpy(call.arguments, arguments, (size_t)argument_count * sizeof *arguments);
   int error = describe_intermediates(signature, &call, sizes);
   if (!error)
-    error = run_steps(signature, &call);
+    error = run_steps(signature, &call, sizes);
   if (block != stack.bytes)
     free(block);
   return error;

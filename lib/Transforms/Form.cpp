@@ -65,7 +65,7 @@ llvm::DenseSet<Value> attn::weightTensors(KernelOp kernel) {
     if (auto softmax = dyn_cast<SoftmaxOp>(op))
       weights.insert(softmax.getWeight());
     auto tensor = dyn_cast<TensorOp>(op);
-    if (!tensor)
+    if (!tensor || isStoredWithPairs(tensor))
       continue;
     bool elementwise = llvm::any_of(tensor.getBody().front().getOps<ReadOp>(),
                                     [&](ReadOp read) { return weights.contains(read.getTensor()); });
@@ -74,6 +74,8 @@ llvm::DenseSet<Value> attn::weightTensors(KernelOp kernel) {
   }
   return weights;
 }
+
+bool attn::isStoredWithPairs(TensorOp tensor) { return isPairs(tensor.getResult()) || readsPairs(tensor); }
 
 bool attn::sumsWeights(ReduceOp reduce, const llvm::DenseSet<Value> &weights) {
   if (reduce.getKind() != ReduceKind::Sum || reduce.getSizes().size() != 1)

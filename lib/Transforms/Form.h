@@ -3,6 +3,7 @@
 #ifndef ATTN_TRANSFORMS_FORM_H
 #define ATTN_TRANSFORMS_FORM_H
 
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/IR/Attn.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -30,8 +31,11 @@ bool isSoftmax(TensorOp tensor);
 bool isLogSumExp(TensorOp tensor);
 
 /// The tensors of a kernel that hold weights: softmaxes, and what is computed of their elements without a reduction
-/// (`kept = dropout(weight, p, seed)`).
+/// (`kept = dropout(weight, p, seed)`). Weights that are stored with pairs are tensors like others.
 llvm::DenseSet<mlir::Value> weightTensors(KernelOp kernel);
+
+/// Whether the tensor is stored for a block of pairs at a time, or is computed with those that are.
+bool isStoredWithPairs(TensorOp tensor);
 
 /// Whether a sum over one index reads a weight there.
 bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<mlir::Value> &weights);

@@ -8,8 +8,8 @@
 //
 //   weight[b, m, n] = softmax[n](tanh(sum[d](q[b, m, d] * k[b, n, d])) where n < valid[b])
 //
-// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys. Roots are never
-// inlined; the rules for the others are:
+// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys; or one that is stored
+// for a block of pairs at a time, or sums those. Roots are never inlined; the rules for the others are:
 //
 //   1. What costs nothing (no reduction, no function call) goes wherever it is read.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
@@ -20,6 +20,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "Slice.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
@@ -41,15 +42,21 @@ namespace {
 /// A root and the roles of its index variables.
 struct Root {
   TensorOp tensor;
-  ReduceOp reduce;
-  BlockArgument key;               // of the reduction
+  Operation *formula;              // its reduction, or the tensor itself
+  BlockArgument key;               // of the formula
   SmallVector<BlockArgument> rows; // the tensor's indices that a score has besides the key
   BlockArgument query;             // the last row that keys do not depend on, or null
+
+  bool isSum() {
+    auto reduce = dyn_cast<ReduceOp>(formula);
+    return reduce && reduce.getKind() == ReduceKind::Sum;
+  }
 };
 
 struct Inline : attn::impl::AttnInlineBase<Inline> {
   void runOnOperation() override;
-  void inlineInto(Root root);
+  void inlineInto(Root &root);
+  void inlineIntoPairs(KernelOp kernel);
   bool belongsInside(Root &root, ReadOp read);
 
   llvm::DenseSet<Value> roots;
@@ -78,23 +85,11 @@ static bool isDearOutput(TensorOp tensor) {
 /// not an output that is better read, and no subscript is clamped.
 static TensorOp inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
   auto tensor = read.getTensor().getDefiningOp<TensorOp>();
-  if (!tensor || roots.contains(tensor.getResult()) || isDearOutput(tensor) || !isInRange(read))
+  if (!tensor || roots.contains(tensor.getResult()) || isStoredWithPairs(tensor) || isDearOutput(tensor) ||
+      !isInRange(read))
     return {};
   AttnTensorType type = tensor.getResult().getType();
   return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
-}
-
-/// Puts the formula of `tensor` in the place of `read`.
-static void substitute(ReadOp read, TensorOp tensor) {
-  Block &body = tensor.getBody().front();
-  IRMapping mapping;
-  mapping.map(body.getArguments(), read.getSubscripts());
-  OpBuilder builder(read);
-  for (Operation &op : body.without_terminator())
-    builder.clone(op, mapping);
-  Value element = cast<YieldOp>(body.getTerminator()).getValues().front();
-  read.getResult().replaceAllUsesWith(mapping.lookup(element));
-  read.erase();
 }
 
 /// Whether computing an element costs no more than reading it: arithmetic on what is there.
@@ -125,26 +120,29 @@ static bool followsStored(TensorOp tensor) {
   });
 }
 
-/// The index variables of `root` that `read` depends on; the condition's key counts as the key.
+/// The index variables of `root` that `read` depends on; those of a reduction's condition count as those of its body.
 static IndexSet indicesOf(Root &root, ReadOp read) {
   IndexSet used;
-  for (BlockArgument index : dependence(read.getSubscripts()))
-    used.insert(index.getOwner()->getParent() == &root.reduce.getWhere() ? root.key : index);
+  auto reduce = dyn_cast<ReduceOp>(root.formula);
+  for (BlockArgument index : dependence(read.getSubscripts())) {
+    bool inCondition = reduce && index.getOwner()->getParent() == &reduce.getWhere();
+    used.insert(inCondition ? reduce.getBody().getArgument(index.getArgNumber()) : index);
+  }
   return used;
 }
 
 /// The last row that some key or value does not depend on. Keys are the float reads that depend on the key
 /// index, within dot products if there are such; values those that depend on a sum's last index too.
 static BlockArgument findQuery(Root &root) {
-  bool sum = root.reduce.getKind() == ReduceKind::Sum;
+  bool sum = root.isSum();
   Block::BlockArgListType indices = root.tensor.getBody().getArguments();
   SmallVector<ReadOp> outside, inside;
-  root.reduce.getBody().walk([&](ReadOp read) {
+  root.formula->getRegion(0).walk([&](ReadOp read) {
     IndexSet used = indicesOf(root, read);
     bool counts = isa<FloatType>(read.getType()) && used.contains(root.key) &&
                   (!sum || (!indices.empty() && used.contains(indices.back())));
     if (counts)
-      (read->getParentOp() == root.reduce ? outside : inside).push_back(read);
+      (read->getParentOp() == root.formula ? outside : inside).push_back(read);
   });
   for (BlockArgument row : llvm::reverse(root.rows))
     for (ReadOp read : inside.empty() ? outside : inside)
@@ -161,13 +159,16 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
   IndexSet used = indicesOf(root, read);
   if (!used.contains(root.key))
     return false;
-  if (root.reduce.getKind() == ReduceKind::Sum) {
+  if (readsPairs(root.tensor) && !isPairs(root.tensor.getResult()))
+    return root.query && used.contains(root.query);
+  if (root.isSum()) {
     // What depends on the last index is a value.
     Block::BlockArgListType indices = root.tensor.getBody().getArguments();
     if (indices.empty() || used.contains(indices.back()))
       return false;
     // A sum that is no root yet may be a matrix product, whose factors are stored.
-    bool factor = followsStored(tensor) || (reduces(tensor) && !isNonlinear(tensor) && !root.reduce.isConditional());
+    bool factor = followsStored(tensor) ||
+                  (reduces(tensor) && !isNonlinear(tensor) && !cast<ReduceOp>(root.formula).isConditional());
     if (!roots.contains(root.tensor.getResult()) && factor)
       return false;
   }
@@ -178,41 +179,65 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
   return onlyRows && used.size() == root.rows.size() + 1;
 }
 
-void Inline::inlineInto(Root root) {
+void Inline::inlineInto(Root &root) {
   // First what has one element for each score, so that the dot products are seen, which tell the query; then the rest.
   // A formula that came in may read what belongs inside as well.
   auto step = [&] {
     bool changed = false;
     SmallVector<ReadOp> reads;
-    root.reduce->walk([&](ReadOp read) { reads.push_back(read); });
+    root.formula->walk([&](ReadOp read) { reads.push_back(read); });
     for (ReadOp read : reads)
       if (belongsInside(root, read)) {
-        substitute(read, read.getTensor().getDefiningOp<TensorOp>());
+        substituteFormula(read, read.getTensor().getDefiningOp<TensorOp>());
         roots.insert(root.tensor.getResult());
         changed = true;
       }
     return changed;
   };
-  bool changed = true;
   while (step()) {
   }
-  while (changed) {
+  if (root.query)
+    return;
+  for (bool changed = true; changed; changed = step())
     root.query = findQuery(root);
-    changed = step();
-  }
 }
 
 /// What of its tensor the reduction of a root ranges over.
 static Root describe(TensorOp tensor) {
-  Root root{tensor, soleReduction(tensor), {}, {}, {}};
-  root.key = root.reduce.getBody().getArgument(0);
+  ReduceOp reduce = soleReduction(tensor);
+  Root root{tensor, reduce, reduce.getBody().getArgument(0), {}, {}};
   Block::BlockArgListType indices = tensor.getBody().getArguments();
   root.rows.assign(indices.begin(), indices.end());
-  if (root.reduce.getKind() == ReduceKind::Softmax)
-    llvm::erase(root.rows, cast<BlockArgument>(root.reduce.getAt().front()));
-  else if (root.reduce.getKind() == ReduceKind::Sum && !root.rows.empty())
+  if (reduce.getKind() == ReduceKind::Softmax)
+    llvm::erase(root.rows, cast<BlockArgument>(reduce.getAt().front()));
+  else if (reduce.getKind() == ReduceKind::Sum && !root.rows.empty())
     root.rows.pop_back(); // the value index
   return root;
+}
+
+/// Rule 2 for pairs that are stored, and for the sums of these, whose queries and keys are where they read them.
+void Inline::inlineIntoPairs(KernelOp kernel) {
+  llvm::DenseMap<Value, unsigned> queries; // the position of the query among the indices of pairs
+  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+    if (isPairs(tensor.getResult())) {
+      Block::BlockArgListType indices = tensor.getBody().getArguments();
+      Root root{tensor, tensor, indices.back(), SmallVector<BlockArgument>(indices.drop_back()), {}};
+      inlineInto(root);
+      if (root.query)
+        queries[tensor.getResult()] = root.query.getArgNumber();
+      continue;
+    }
+    for (ReduceOp reduce : llvm::to_vector(tensor.getBody().getOps<ReduceOp>())) {
+      Root root{tensor, reduce, {}, {}, {}};
+      for (ReadOp read : reduce.getBody().getOps<ReadOp>())
+        if (auto query = queries.find(read.getTensor()); query != queries.end()) {
+          root.key = dyn_cast<BlockArgument>(read.getSubscripts().back());
+          root.query = dyn_cast<BlockArgument>(read.getSubscripts()[query->second]);
+        }
+      if (root.key && root.query)
+        inlineInto(root);
+    }
+  }
 }
 
 /// Erases the tensors that nobody reads, and leaves the others in `tensors`.
@@ -251,16 +276,19 @@ void Inline::runOnOperation() {
     tensor.getBody().walk([&](ReadOp read) { reads.push_back(read); });
     for (ReadOp read : reads)
       if (TensorOp source = inlinable(read, roots); source && isCheap(source))
-        substitute(read, source);
+        substituteFormula(read, source);
   }
 
   // Rule 2. A sum is treated as one over keys when something in it belongs inside; then it is a root from there on.
   for (TensorOp tensor : tensors) {
     ReduceOp reduce = soleReduction(tensor);
     bool sums = reduce && reduce.getKind() == ReduceKind::Sum && !valuesDependOnQueries(tensor, weights);
-    if (roots.contains(tensor.getResult()) || sums)
-      inlineInto(describe(tensor));
+    if (isStoredWithPairs(tensor) || !(roots.contains(tensor.getResult()) || sums))
+      continue;
+    Root root = describe(tensor);
+    inlineInto(root);
   }
+  inlineIntoPairs(kernel);
 
   // Rule 3.
   eraseUnread(tensors);
@@ -271,7 +299,7 @@ void Inline::runOnOperation() {
       bool once = source && source.getResult().hasOneUse() &&
                   dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
       if (once)
-        substitute(read, source);
+        substituteFormula(read, source);
     }
   }
 

@@ -19,12 +19,14 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   manager.nest<KernelOp>().addPass(createCSEPass());
 }
 
-void attn::buildSimplification(OpPassManager &manager) {
+void attn::buildSimplification(OpPassManager &manager, bool inBlocks) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnOutline()); // every softmax and every sum over keys is a tensor of its own
-  kernel.addPass(createAttnInline());  // scores and masks hold their whole formula
+  if (inBlocks)
+    kernel.addPass(createAttnStorePairs()); // gradients: what several sums over pairs read
+  kernel.addPass(createAttnInline());       // scores and masks hold their whole formula
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnFoldConditions()); // what a sum's `where` says already
@@ -44,5 +46,5 @@ void attn::buildSimplification(OpPassManager &manager) {
 
 void attn::registerSimplification() {
   PassPipelineRegistration<>("attn-simplify", "All passes from the front end's form to raised attention",
-                             buildSimplification);
+                             [](OpPassManager &manager) { buildSimplification(manager, /*inBlocks=*/true); });
 }

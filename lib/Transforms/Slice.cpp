@@ -41,6 +41,17 @@ SmallVector<Value> attn::cloneBlock(Block &block, IRMapping &mapping, OpBuilder 
   return results;
 }
 
+void attn::substituteFormula(ReadOp read, TensorOp tensor) {
+  IRMapping mapping;
+  mapping.map(tensor.getBody().getArguments(), read.getSubscripts());
+  OpBuilder builder(read);
+  Block &body = tensor.getBody().front();
+  for (Operation &op : body.without_terminator())
+    builder.clone(op, mapping);
+  read.getResult().replaceAllUsesWith(mapping.lookup(body.getTerminator()->getOperand(0)));
+  read.erase();
+}
+
 bool attn::anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) {
   llvm::DenseSet<Operation *> seen;
   SmallVector<Value> todo{value};

@@ -18,6 +18,9 @@ mlir::Value cloneSlice(mlir::Value value, mlir::IRMapping &mapping, mlir::OpBuil
 /// `mapping` covers the index variables.
 llvm::SmallVector<mlir::Value> cloneBlock(mlir::Block &block, mlir::IRMapping &mapping, mlir::OpBuilder &builder);
 
+/// Puts the formula of `tensor` in the place of `read`, which reads it. No subscript may leave its dimension.
+void substituteFormula(ReadOp read, TensorOp tensor);
+
 /// Calls `visit` on the operations that compute `value` inside the regions of its graph op, reductions' insides among
 /// them, until it returns true. Returns whether it did. Each is visited once, however often the formula uses it.
 bool anyInSlice(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> visit);

@@ -17,6 +17,7 @@
 
 #include "WeightedSum.h"
 #include "Form.h"
+#include "Product.h"
 #include "Slice.h"
 #include "attn/Analysis/Dependence.h"
 
@@ -27,37 +28,6 @@
 
 using namespace mlir;
 using namespace attn;
-
-namespace {
-/// A factor of a product: `value`, or 1 / `value`.
-struct Factor {
-  Value value;
-  bool inverse;
-  IndexSet indices;
-};
-
-/// A sum's terms as a product, and what the product needs.
-struct Product {
-  SmallVector<Factor> factors;
-  bool negative = false;
-};
-} // namespace
-
-static void collectFactors(Value value, bool inverse, Product &product) {
-  Operation *op = value.getDefiningOp();
-  if (isa_and_nonnull<arith::MulFOp>(op)) {
-    collectFactors(op->getOperand(0), inverse, product);
-    collectFactors(op->getOperand(1), inverse, product);
-  } else if (isa_and_nonnull<arith::DivFOp>(op)) {
-    collectFactors(op->getOperand(0), inverse, product);
-    collectFactors(op->getOperand(1), !inverse, product);
-  } else if (isa_and_nonnull<arith::NegFOp>(op)) {
-    collectFactors(op->getOperand(0), inverse, product);
-    product.negative = !product.negative;
-  } else {
-    product.factors.push_back({value, inverse, dependence(value)});
-  }
-}
 
 /// Whether `factors` are worth computing tile by tile: they read a weight; or the key enters through a reduction (a dot
 /// product), or through a function of the key that no tensor holds for each query (a Gaussian of a distance).
@@ -79,29 +49,6 @@ static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument 
     });
     return reads || (query && !stored && (reduces || transcendental)) || (query && reduces);
   });
-}
-
-/// The product of `factors` at the builder's place.
-static Value multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMapping &mapping, OpBuilder &builder,
-                      Location location) {
-  Value product;
-  for (bool inverse : {false, true})
-    for (const Factor &factor : factors) {
-      if (factor.inverse != inverse)
-        continue;
-      Value value = cloneSlice(factor.value, mapping, builder);
-      if (!product && inverse)
-        product = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 1.0));
-      if (!product)
-        product = value;
-      else if (inverse)
-        product = arith::DivFOp::create(builder, location, product, value);
-      else
-        product = arith::MulFOp::create(builder, location, product, value);
-    }
-  if (!product)
-    product = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 1.0));
-  return negative ? arith::NegFOp::create(builder, location, product) : product;
 }
 
 /// A sum's factors, by what they make.
@@ -139,9 +86,7 @@ static std::optional<Product> termsOf(TensorOp tensor) {
   if (!reduce || reduce.getKind() != ReduceKind::Sum || !isa<FloatType>(reduce.getType()) ||
       tensor.getResult().getType().getRank() == 0)
     return std::nullopt;
-  Product product;
-  collectFactors(cast<YieldOp>(reduce.getBody().front().getTerminator()).getValues().front(), false, product);
-  return product;
+  return Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
 }
 
 bool attn::valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
@@ -161,7 +106,7 @@ bool attn::valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<Value> &w
 
 void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
   std::optional<Product> terms = termsOf(tensor);
-  if (!terms || valuesDependOnQueries(tensor, weights))
+  if (!terms || isStoredWithPairs(tensor) || valuesDependOnQueries(tensor, weights))
     return;
   ReduceOp reduce = soleReduction(tensor);
   Block::BlockArgListType indices = tensor.getBody().getArguments();

@@ -82,7 +82,7 @@ protected:
     };
     auto before = run();
     mlir::PassManager manager(&context);
-    attn::buildSimplification(manager);
+    attn::buildSimplification(manager, /*inBlocks=*/true);
     ASSERT_TRUE(mlir::succeeded(manager.run(*module)));
     auto after = run();
     ASSERT_EQ(before.size(), after.size());

@@ -30,9 +30,11 @@ llvm::SmallVector<llvm::StringRef> splitTargets(llvm::StringRef targets);
 enum class HalideStage { Halide, Loops };
 
 /// What a Halide function is given: a parameter, a size of `KernelOp::getSizeNames()`, an output (those of the kernel,
-/// then what it counts), or an intermediate of `LoweredKernel`.
+/// then what it counts), or an intermediate of `LoweredKernel`. In steps of blocks (LoweredBlocks) also where a block
+/// begins along an axis (2 · axis) and how far it goes (2 · axis + 1), as numbers; and where to write which keys it
+/// needs: the first, and the one after the last.
 struct HalideArgument {
-  enum Kind { Input, Size, Output, Intermediate } kind;
+  enum Kind { Input, Size, Output, Intermediate, Axis, Keys } kind;
   unsigned index;
   /// It is given one dimension more, dimension 0 of the argument before it, along which it has the same elements.
   bool isRepeated = false;
@@ -87,15 +89,32 @@ struct LoweredStep {
 struct Intermediate {
   std::string name;
   AttnTensorType type;
-  unsigned written; ///< The step that writes it.
-  unsigned read;    ///< The last step that reads it.
+  int written; ///< The step that writes it; −1: there is only a block of it at a time.
+  int read;    ///< The last step that reads it.
+};
+
+/// A tensor that steps of blocks write.
+struct BlockTensor {
+  HalideArgument place;
+  bool isPairs;          ///< Only a block of it is stored. Otherwise it is 0 before the first block.
+  std::vector<int> axes; ///< The axis of each dimension; −1: it is not cut.
+};
+
+/// Steps that run for one block after the other (attn/Analysis/PairBlocks.h). Their buffers of block tensors have the
+/// elements of the block alone, and minima that say where it begins.
+struct LoweredBlocks {
+  unsigned first, end;         ///< The steps from `first` to the one before `end`.
+  std::vector<SizeAttr> sizes; ///< Of the axes: rows, the outermost first, then keys.
+  bool findsKeys;              ///< The first step writes HalideArgument::Keys, and needs no other.
+  std::vector<BlockTensor> tensors;
 };
 
 /// A kernel for one machine. Every tensor that is stored has a step of its own, so that each is compiled by itself:
 /// what Halide and LLVM spend on a pipeline grows faster than its size.
 struct LoweredKernel {
   std::vector<Intermediate> intermediates;
-  std::vector<LoweredStep> steps; ///< In the order in which they run.
+  std::vector<LoweredStep> steps;    ///< In the order in which they run.
+  std::vector<LoweredBlocks> blocks; ///< The first steps first.
   /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own,
   /// of three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
   std::vector<std::string> countedSums;

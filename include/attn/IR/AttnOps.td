@@ -167,9 +167,12 @@ def Attn_TensorOp : Attn_PointwiseOp<"tensor"> {
 
     The attribute `attn.weights` says that these are weights of a sum over the last index, although no softmax makes them:
     they are computed where they are summed. `attn-differentiate` gives it to weights that come from a saved log-sum-exp.
+    `attn.pairs` says that the tensor, which has an element for each query and key, is stored for a block of rows at a
+    time; `attn-store-pairs` gives it.
   }];
   let extraClassDeclaration = [{
     static constexpr ::llvm::StringRef weightsName = "attn.weights";
+    static constexpr ::llvm::StringRef pairsName = "attn.pairs";
   }];
 }
 

@@ -7,6 +7,7 @@
 #ifndef ATTN_PLAN_PLAN_H
 #define ATTN_PLAN_PLAN_H
 
+#include "attn/Analysis/PairBlocks.h"
 #include "attn/IR/Attn.h"
 #include "attn/Plan/GpuPlan.h"
 #include "attn/Plan/TensorCorePlan.h"
@@ -90,11 +91,12 @@ struct SumPlan {
   bool has(PlanKind kind) const;
 };
 
-/// What the mask of a softmax, or the condition of a weighted sum, says of the keys, in the words of the source.
+/// What the mask of a softmax or of pairs, or the condition of a weighted sum, says of the keys, in the words of the
+/// source.
 struct KeyRangePlan {
-  std::string name;     ///< Of the softmax or sum.
+  std::string name;     ///< Of the softmax, the sum, or the tensor of pairs.
   std::string possible; ///< Keys outside are not visited: "0 <= n < valid[b]".
-  std::string certain;  ///< Chunks inside evaluate no mask.
+  std::string certain;  ///< Chunks inside evaluate no mask. Empty: it is evaluated everywhere.
 };
 
 struct Plan;
@@ -138,11 +140,12 @@ struct Plan {
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<KeyRangePlan> ranges;
-  std::optional<GpuPlan> gpu; ///< On a GPU, in place of the plans above.
-  TensorCorePlan tensorCores; ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
-  unsigned lanes = 4;         ///< Elements of a vector in statements that are not tiled.
-  unsigned panelTiles = 64;   ///< MatrixPlan::tiles of every statement.
-  bool countChunks = false;   ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
+  llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
+  std::optional<GpuPlan> gpu;           ///< On a GPU, in place of the plans above.
+  TensorCorePlan tensorCores;           ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
+  unsigned lanes = 4;                   ///< Elements of a vector in statements that are not tiled.
+  unsigned panelTiles = 64;             ///< MatrixPlan::tiles of every statement.
+  bool countChunks = false;             ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 
   /// The plan of a weighted sum.
   const SumPlan &sum(mlir::Operation *statement) const;

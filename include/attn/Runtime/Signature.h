@@ -81,9 +81,10 @@ enum { ATTN_MAX_REPEATED_RANK = 16 };
 typedef struct {
   const attn_limit *limit; /* NULL: for every call */
   int64_t argument_count;
-  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. -1 - number: with one dimension
-   * more, the first of the argument before it, along which it has the same elements. Such a tensor's rank is below
-   * ATTN_MAX_REPEATED_RANK. */
+  /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. Then, for steps of blocks, where
+   * the block begins along axis i and how far it goes (2 i and 2 i + 1 after the intermediates, for as many axes as any
+   * blocks have), and two numbers to write its keys to. -1 - number: with one dimension more, the first of the argument
+   * before it, along which it has the same elements. Such a tensor's rank is below ATTN_MAX_REPEATED_RANK. */
   const int64_t *arguments;
   int (*function)(void **); /* Halide's FUNCTION_argv */
 } attn_variant;
@@ -97,9 +98,28 @@ typedef struct {
 /* A tensor that is written by one step and read by later ones. */
 typedef struct {
   attn_tensor tensor;
-  int64_t written; /* the step that writes it */
+  int64_t written; /* the step that writes it; -1: only a block of it is stored */
   int64_t read;    /* the last step that reads it */
 } attn_intermediate;
+
+/* A tensor that steps of blocks write. */
+typedef struct {
+  int64_t argument;    /* its number */
+  int64_t is_pairs;    /* it is an intermediate of which a block is stored; otherwise it is 0 before the first block */
+  const int64_t *axes; /* of each dimension; -1: it is not cut */
+} attn_block_tensor;
+
+/* Steps that run for one block of rows after the other. What they get of block tensors are the elements of the block,
+ * with minima that say where it begins. */
+typedef struct {
+  int64_t first;      /* step */
+  int64_t end;        /* the step after the last */
+  int64_t finds_keys; /* the first step writes the block's first key, and the one after its last */
+  int64_t axis_count;
+  const attn_expression *sizes; /* of the axes: those of rows, the outermost first, then that of keys */
+  int64_t tensor_count;
+  const attn_block_tensor *tensors;
+} attn_blocks;
 
 enum attn_image_kind {
   ATTN_IMAGE_CUBIN,       /* machine code for devices with this major number and no smaller minor one */
@@ -173,6 +193,8 @@ typedef struct {
   const attn_intermediate *intermediates;
   int64_t step_count;
   const attn_step *steps; /* in the order in which they run */
+  int64_t block_count;
+  const attn_blocks *blocks; /* the first steps first */
   int64_t feature_count;
   const uint64_t *features; /* words of bits, as halide_can_use_target_features takes them */
   int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */

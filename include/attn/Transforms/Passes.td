@@ -134,6 +134,53 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   }];
 }
 
+def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
+  let summary = "Decides which pairs of query and key are stored, for a block of rows at a time";
+  let description = [{
+    In the backward kernels of `attn-differentiate` several sums read weights and gradients of scores, which have an element
+    for each query and key. Such a tensor gets the attribute `attn.pairs` if two statements would compute it otherwise: it is
+    stored for some rows, what reads it is computed as far as these rows go, and then come the next rows. Pairs that one
+    statement reads become part of it.
+
+    The sums become products of matrices: a factor that is read from pairs, then others; what does not change with the
+    sum's indices is multiplied outside. Stored pairs are 0 where their mask is false, so sums need no condition.
+
+    ```mlir
+    %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+      %0 = attn.reduce sum(%m: M) : f32 {
+        %1 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+        %2 = attn.read %scale[] : !attn.tensor<[], f32>
+        %3 = arith.mulf %1, %2 : f32
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      } where {
+        %1 = attn.read %weight_mask[%m, %n] : !attn.tensor<[M, N], i1>
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+      %0 = attn.reduce sum(%m: M) : f32 {
+        %3 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      }
+      %1 = attn.read %scale[] : !attn.tensor<[], f32>
+      %2 = arith.mulf %0, %1 : f32
+      attn.yield %2 : f32
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
   let summary = "Substitutes tensors that must not be stored into the formulas that read them";
   let description = [{

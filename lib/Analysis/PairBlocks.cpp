@@ -1,0 +1,269 @@
+//===- PairBlocks.cpp - Pairs that are stored for some rows at a time -----===//
+
+#include "attn/Analysis/PairBlocks.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallBitVector.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace attn;
+
+bool attn::isPairs(Value tensor) {
+  Operation *op = tensor.getDefiningOp();
+  return op && op->hasAttr(TensorOp::pairsName);
+}
+
+bool attn::readsPairs(Operation *statement) {
+  return statement
+      ->walk([](ReadOp read) { return isPairs(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance(); })
+      .wasInterrupted();
+}
+
+bool attn::choosesZero(arith::SelectOp choice) { return matchPattern(choice.getFalseValue(), m_PosZeroFloat()); }
+
+Value attn::maskOf(TensorOp tensor) {
+  Value formula = tensor.getBody().front().getTerminator()->getOperand(0);
+  auto choice = formula.getDefiningOp<arith::SelectOp>();
+  return choice && choosesZero(choice) ? choice.getCondition() : Value();
+}
+
+Block::BlockArgListType PairBlocks::indices() const {
+  TensorOp pairs = *llvm::find_if(statements, [](TensorOp statement) { return isPairs(statement.getResult()); });
+  return pairs.getBody().getArguments();
+}
+
+std::optional<unsigned> PairBlocks::axisOf(BlockArgument index) const {
+  auto found = axes.find(index);
+  return found == axes.end() ? std::nullopt : std::optional(found->second);
+}
+
+SmallVector<std::optional<unsigned>> PairBlocks::axesOf(TensorOp statement) const {
+  return llvm::map_to_vector(statement.getBody().getArguments(), [&](BlockArgument index) { return axisOf(index); });
+}
+
+bool PairBlocks::isAdded(TensorOp statement) const {
+  SmallVector<std::optional<unsigned>> found = axesOf(statement);
+  return !llvm::all_of(llvm::seq<unsigned>(rows.size()),
+                       [&](unsigned axis) { return llvm::is_contained(found, std::optional(axis)); });
+}
+
+std::string PairBlocks::str() const {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << "blocks of ";
+  llvm::ListSeparator comma;
+  for (unsigned position : rows)
+    os << comma << indexName(indices()[position]);
+  os << ": ";
+  llvm::ListSeparator next;
+  for (TensorOp statement : statements)
+    os << next << statement.getName()
+       << (isPairs(statement.getResult()) ? " stored"
+           : isAdded(statement)           ? " added"
+                                          : "");
+  return text;
+}
+
+namespace attn {
+/// Makes the blocks of pairs that are read together.
+class PairBlocksFinder {
+public:
+  /// `statements` define or read these pairs, and no others.
+  explicit PairBlocksFinder(ArrayRef<TensorOp> statements) {
+    blocks.statements.assign(statements.begin(), statements.end());
+  }
+
+  std::optional<PairBlocks> find();
+
+private:
+  void cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const;
+  bool nameAxes(TensorOp statement);
+  bool isReadInBlocks(TensorOp statement) const;
+  bool isInOrder() const;
+
+  ArrayRef<SizeAttr> shape;
+  PairBlocks blocks;
+};
+} // namespace attn
+
+/// The graph op whose formula `op` is in, or that is `op`.
+static Operation *graphOp(Operation *op) {
+  while (!isa<KernelOp>(op->getParentOp()))
+    op = op->getParentOp();
+  return op;
+}
+
+/// Whether some operand in `op` is one of `values`.
+static bool uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
+  return op
+      ->walk([&](Operation *inner) {
+        return llvm::any_of(inner->getOperands(), isOneOf) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// Whether `value` is `reduce` times what has nothing to do with it.
+static bool isMultipleOfSum(Value value, ReduceOp reduce) {
+  Operation *op = value.getDefiningOp();
+  auto isFree = [](Value factor) { return !factor.getDefiningOp<ReduceOp>(); };
+  if (isa_and_nonnull<arith::MulFOp>(op) && isFree(op->getOperand(1)))
+    return isMultipleOfSum(op->getOperand(0), reduce);
+  return op == reduce;
+}
+
+/// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
+/// it is a tensor of pairs.
+void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const {
+  bool ofPairs = isPairs(statement.getResult());
+  statement.getBody().walk([&](ReadOp read) {
+    if (!isPairs(read.getTensor()))
+      return;
+    for (auto [position, subscript] : llvm::enumerate(read.getSubscripts())) {
+      auto index = dyn_cast<BlockArgument>(subscript);
+      bool isIndex = index && isInRange(index, shape[position]) &&
+                     (!ofPairs || index == statement.getBody().getArgument(position));
+      if (!isIndex)
+        cut.reset(position);
+    }
+  });
+}
+
+/// Says which axis each index variable of `statement` and its sum runs along. False where it has none, or two.
+bool PairBlocksFinder::nameAxes(TensorOp statement) {
+  bool isValid = true;
+  unsigned key = shape.size() - 1;
+  auto name = [&](BlockArgument index, unsigned position) {
+    auto row = llvm::find(blocks.rows, position);
+    if (row == blocks.rows.end() && position != key)
+      return;
+    unsigned axis = row - blocks.rows.begin();
+    isValid &= blocks.axes.try_emplace(index, axis).first->second == axis;
+  };
+  if (isPairs(statement.getResult())) {
+    for (BlockArgument index : statement.getBody().getArguments())
+      name(index, index.getArgNumber());
+    return isValid;
+  }
+  Value formula = statement.getBody().front().getTerminator()->getOperand(0);
+  SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
+  if (sums.size() != 1 || sums.front().getKind() != ReduceKind::Sum || !isa<FloatType>(formula.getType()) ||
+      !isMultipleOfSum(formula, sums.front()))
+    return false;
+  ReduceOp sum = sums.front();
+  sum.walk([&](ReadOp read) {
+    if (!isPairs(read.getTensor()))
+      return;
+    bool inSum = read->getParentOp() == sum && read->getParentRegion() == &sum.getBody();
+    isValid &= inSum;
+    for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
+      if (auto index = dyn_cast<BlockArgument>(subscript))
+        name(index, position);
+  });
+  if (sum.isConditional())
+    for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))
+      if (std::optional<unsigned> axis = blocks.axisOf(index))
+        blocks.axes[inCondition] = *axis;
+  // A variable for each axis.
+  llvm::SmallBitVector found(blocks.rows.size() + 1);
+  for (Block::BlockArgListType indices : {statement.getBody().getArguments(), sum.getBody().getArguments()})
+    for (BlockArgument index : indices)
+      if (std::optional<unsigned> axis = blocks.axisOf(index)) {
+        isValid &= !found.test(*axis);
+        found.set(*axis);
+      }
+  return isValid && found.all();
+}
+
+/// Whether nothing but the statements of these blocks reads the pairs that `statement` defines.
+bool PairBlocksFinder::isReadInBlocks(TensorOp statement) const {
+  return !isPairs(statement.getResult()) || llvm::all_of(statement.getResult().getUsers(), [&](Operation *user) {
+    return blocks.contains(graphOp(user));
+  });
+}
+
+/// Whether every statement reads, of what depends on these statements, only what its own block has.
+bool PairBlocksFinder::isInOrder() const {
+  llvm::DenseSet<Value> late;
+  for (Operation &op : *blocks.statements.front()->getBlock()) {
+    bool isOurs = blocks.contains(&op), readsLate = uses(&op, [&](Value operand) { return late.contains(operand); });
+    bool readsOurs =
+        uses(&op, [&](Value operand) { return operand.getDefiningOp() && blocks.contains(operand.getDefiningOp()); });
+    if (isOurs && readsLate)
+      return false;
+    if (isOurs ? !isPairs(op.getResult(0)) && blocks.isAdded(cast<TensorOp>(op)) : readsLate || readsOurs)
+      late.insert(op.result_begin(), op.result_end());
+  }
+  return true;
+}
+
+std::optional<PairBlocks> PairBlocksFinder::find() {
+  shape = llvm::cast<TensorOp>(blocks.indices().front().getOwner()->getParentOp()).getResult().getType().getShape();
+  llvm::SmallBitVector cut(shape.size(), true);
+  for (TensorOp statement : blocks.statements) {
+    if (isPairs(statement.getResult()) && statement.getResult().getType().getShape() != shape)
+      return std::nullopt;
+    cutWhereRead(statement, cut);
+  }
+  for (unsigned position = 0; position + 1 < shape.size(); ++position)
+    if (cut.test(position))
+      blocks.rows.push_back(position);
+  bool isCut = cut.test(shape.size() - 1) && !blocks.rows.empty();
+  bool isValid = isCut && llvm::all_of(blocks.statements, [&](TensorOp statement) {
+                   return nameAxes(statement) && isReadInBlocks(statement);
+                 });
+  return isValid && isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
+}
+
+SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel) {
+  // Pairs that some statement has to do with together.
+  llvm::EquivalenceClasses<Value> together;
+  SmallVector<std::pair<TensorOp, Value>> statements; // and one of their pairs
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
+    SmallVector<Value> pairs;
+    if (isPairs(tensor.getResult()))
+      pairs.push_back(tensor.getResult());
+    tensor.getBody().walk([&](ReadOp read) {
+      if (isPairs(read.getTensor()))
+        pairs.push_back(read.getTensor());
+    });
+    for (Value each : pairs)
+      together.unionSets(pairs.front(), each);
+    if (!pairs.empty())
+      statements.push_back({tensor, pairs.front()});
+  }
+  llvm::MapVector<Value, SmallVector<TensorOp>> groups;
+  for (auto [statement, pairs] : statements)
+    groups[together.getLeaderValue(pairs)].push_back(statement);
+  SmallVector<PairBlocks> found;
+  for (auto &[pairs, group] : groups)
+    if (std::optional<PairBlocks> blocks = PairBlocksFinder(group).find())
+      found.push_back(std::move(*blocks));
+  return found;
+}
+
+SmallVector<Operation *> attn::orderWithBlocks(KernelOp kernel, ArrayRef<PairBlocks> blocks) {
+  SmallVector<Operation *> order;
+  for (Operation &op : kernel.getBody().front())
+    order.push_back(&op);
+  for (const PairBlocks &each : blocks) {
+    // What depends on the block's statements comes after them, all else that stands between them before.
+    SmallVector<Operation *> before, inside, after;
+    llvm::DenseSet<Value> late;
+    for (Operation *op : order) {
+      bool isLate = uses(op, [&](Value operand) { return late.contains(operand); }), isOurs = each.contains(op);
+      (isOurs ? inside : isLate ? after : before).push_back(op);
+      if (isOurs || isLate)
+        late.insert(op->result_begin(), op->result_end());
+    }
+    order = std::move(before);
+    order.append(inside);
+    order.append(after);
+  }
+  return order;
+}

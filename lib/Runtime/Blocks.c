@@ -1,0 +1,279 @@
+/*===- Blocks.c - Steps that run for one block of rows after the other ----===*
+ *
+ * Tensors with an element for each query and key are never stored as a whole: there is a block of them, for as many
+ * rows as ROOM holds. The steps of a program that write and read them run for one block, then for the next. To them a
+ * block is a tensor whose indices begin where the block does; so is the part of an output that belongs to it.
+ *
+ * The blocks depend on the sizes alone: results do not depend on the number of threads.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#include "Program.h"
+
+/* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
+ */
+enum { ROOM = 4 << 20 };
+
+/* Rows of a block lie this many elements further apart than a multiple of it, so that those of a column do not want the
+ * same place in a cache. */
+enum { ROW_PADDING = 16 };
+
+/* Where a block begins and how far it goes along an axis: a step's arguments. */
+typedef struct {
+  int32_t first, count;
+} range;
+
+typedef struct {
+  const attn_signature *signature;
+  const attn_run_state *run;
+  const attn_blocks *blocks;
+  int64_t *extents;                  /* of the axes; the last is that of the keys */
+  int64_t *counts;                   /* of a block along them */
+  range *ranges;                     /* of the present block */
+  attn_halide_buffer **whole;        /* the block tensors, or, of pairs, the memory for a block */
+  attn_halide_buffer *buffers;       /* of the present block */
+  attn_halide_dimension *dimensions; /* of all of these */
+  int32_t keys[2];                   /* what the first step writes */
+} block_run;
+
+static int64_t element_bytes(const attn_halide_buffer *buffer) { return buffer->type_bits / 8; }
+
+/* The dimension of a buffer that is dimension `i` of its tensor: the last of a tensor is the first of a buffer. */
+static attn_halide_dimension *dimension_of(const attn_halide_buffer *buffer, int64_t i) {
+  return &buffer->dimension[buffer->dimensions - 1 - i];
+}
+
+static void clear(const attn_halide_buffer *buffer, int32_t dimension, char *data) {
+  if (dimension < 0) {
+    memset(data, 0, (size_t)element_bytes(buffer));
+    return;
+  }
+  const attn_halide_dimension *along = &buffer->dimension[dimension];
+  if (dimension == 0 && along->stride == 1) {
+    memset(data, 0, (size_t)(along->extent * element_bytes(buffer)));
+    return;
+  }
+  for (int64_t i = 0; i < along->extent; ++i)
+    clear(buffer, dimension - 1, data + i * along->stride * element_bytes(buffer));
+}
+
+/* How many elements pairs have along dimension `i` of a block. */
+static int64_t block_extent(const block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
+                            int64_t i) {
+  return tensor->axes[i] < 0 ? dimension_of(pairs, i)->extent : state->counts[tensor->axes[i]];
+}
+
+static int64_t padded(int64_t keys) { return (keys + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING; }
+
+/* The elements that pairs have in a block, with the padding of their rows. */
+static int64_t block_elements(const block_run *state, const attn_block_tensor *tensor,
+                              const attn_halide_buffer *pairs) {
+  int64_t elements = padded(block_extent(state, tensor, pairs, pairs->dimensions - 1));
+  for (int64_t i = 0; i + 1 < pairs->dimensions; ++i)
+    elements *= block_extent(state, tensor, pairs, i);
+  return elements;
+}
+
+static int64_t block_bytes(const block_run *state) {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i)
+    if (state->blocks->tensors[i].is_pairs)
+      bytes += block_elements(state, &state->blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
+  return bytes;
+}
+
+/* Rows for one block: as many as there is room for, the innermost first, in blocks of nearly the same size. */
+static void choose_counts(block_run *state) {
+  int64_t key = state->blocks->axis_count - 1;
+  for (int64_t axis = 0; axis < key; ++axis)
+    state->counts[axis] = 1;
+  state->counts[key] = state->extents[key];
+  for (int64_t axis = key - 1; axis >= 0; --axis) {
+    int64_t most = ROOM / block_bytes(state), extent = state->extents[axis];
+    if (most < 1)
+      most = 1;
+    int64_t blocks = (extent + most - 1) / most;
+    state->counts[axis] = (extent + blocks - 1) / blocks;
+    if (blocks > 1)
+      break;
+  }
+}
+
+static int check_elements(const block_run *state) {
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
+    const attn_block_tensor *tensor = &state->blocks->tensors[i];
+    if (tensor->is_pairs && block_elements(state, tensor, state->whole[i]) > INT32_MAX)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: a row of %s would have more than %lld elements", state->signature->name,
+                       state->run->program->intermediates[tensor->argument - state->run->argument_count].tensor.name,
+                       (long long)INT32_MAX);
+  }
+  return 0;
+}
+
+/* Gives pairs, in `memory`, the shape of a block. */
+static void lay_out(const block_run *state, const attn_block_tensor *tensor, attn_halide_buffer *pairs, char *memory) {
+  int64_t stride = 1;
+  for (int64_t i = pairs->dimensions - 1; i >= 0; --i) {
+    int64_t extent = block_extent(state, tensor, pairs, i);
+    *dimension_of(pairs, i) = (attn_halide_dimension){0, (int32_t)extent, (int32_t)stride, 0};
+    stride = i == pairs->dimensions - 1 ? padded(extent) : stride * extent;
+  }
+  pairs->host = memory;
+}
+
+/* Makes the buffers those of the present block. */
+static void enter_block(const block_run *state) {
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
+    const attn_block_tensor *tensor = &state->blocks->tensors[i];
+    const attn_halide_buffer *whole = state->whole[i];
+    attn_halide_buffer *buffer = &state->buffers[i];
+    buffer->host = whole->host;
+    for (int64_t j = 0; j < whole->dimensions; ++j) {
+      attn_halide_dimension *dimension = dimension_of(buffer, j);
+      *dimension = *dimension_of(whole, j);
+      if (tensor->axes[j] < 0)
+        continue;
+      const range *block = &state->ranges[tensor->axes[j]];
+      dimension->minimum = block->first;
+      dimension->extent = block->count;
+      if (!tensor->is_pairs)
+        buffer->host += (int64_t)block->first * dimension->stride * element_bytes(whole);
+    }
+  }
+}
+
+static int run_block(block_run *state) {
+  const attn_blocks *blocks = state->blocks;
+  const attn_step *steps = state->run->program->steps;
+  int64_t step = blocks->first;
+  range *keys = &state->ranges[blocks->axis_count - 1];
+  *keys = (range){0, (int32_t)state->extents[blocks->axis_count - 1]};
+  if (blocks->finds_keys) {
+    int error = attn_run_step(state->signature, state->run, &steps[step++]);
+    if (error)
+      return error;
+    *keys = (range){state->keys[0], state->keys[1] - state->keys[0]};
+  }
+  if (keys->count <= 0)
+    return 0;
+  enter_block(state);
+  int error = 0;
+  for (; !error && step < blocks->end; ++step)
+    error = attn_run_step(state->signature, state->run, &steps[step]);
+  return error;
+}
+
+static int run_all(block_run *state) {
+  int64_t key = state->blocks->axis_count - 1;
+  for (int64_t axis = 0; axis < key; ++axis)
+    state->ranges[axis].first = 0;
+  for (;;) {
+    for (int64_t axis = 0; axis < key; ++axis) {
+      int64_t left = state->extents[axis] - state->ranges[axis].first;
+      state->ranges[axis].count = (int32_t)(left < state->counts[axis] ? left : state->counts[axis]);
+    }
+    int error = run_block(state);
+    if (error)
+      return error;
+    int64_t axis = key - 1;
+    for (; axis >= 0; --axis) {
+      state->ranges[axis].first += (int32_t)state->counts[axis];
+      if (state->ranges[axis].first < state->extents[axis])
+        break;
+      state->ranges[axis].first = 0;
+    }
+    if (axis < 0)
+      return 0;
+  }
+}
+
+/* Makes the memory for pairs, and runs all blocks. */
+static int run_in_room(block_run *state) {
+  const attn_blocks *blocks = state->blocks;
+  int64_t rows = 1;
+  for (int64_t axis = 0; axis < blocks->axis_count; ++axis)
+    rows = state->extents[axis] ? rows : 0;
+  if (!rows)
+    return 0;
+  choose_counts(state);
+  int error = check_elements(state);
+  if (error)
+    return error;
+  size_t bytes = (size_t)block_bytes(state);
+  char *memory = halide_malloc(0, bytes), *next = memory;
+  if (!memory)
+    return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for a block of %lld bytes", state->signature->name,
+                     (long long)bytes);
+  for (int64_t i = 0; i < blocks->tensor_count; ++i)
+    if (blocks->tensors[i].is_pairs) {
+      int64_t own = block_elements(state, &blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
+      lay_out(state, &blocks->tensors[i], state->whole[i], next);
+      next += own;
+    }
+  error = run_all(state);
+  halide_free(0, memory);
+  for (int64_t i = 0; i < blocks->tensor_count; ++i)
+    if (blocks->tensors[i].is_pairs)
+      state->whole[i]->host = 0;
+  return error;
+}
+
+/* Gives the steps of blocks what they get. */
+static void set_arguments(block_run *state, attn_halide_buffer *keys, attn_halide_dimension *two) {
+  const attn_blocks *blocks = state->blocks;
+  void **arguments = state->run->arguments;
+  void **axes = arguments + state->run->argument_count + state->run->program->intermediate_count;
+  for (int64_t axis = 0; axis < blocks->axis_count; ++axis) {
+    axes[2 * axis] = &state->ranges[axis].first;
+    axes[2 * axis + 1] = &state->ranges[axis].count;
+  }
+  *two = (attn_halide_dimension){0, 2, 1, 0};
+  *keys = (attn_halide_buffer){0, 0, (char *)state->keys, 0, kDLInt, 32, 1, 1, two, 0};
+  axes[2 * state->run->axis_count] = keys;
+  attn_halide_dimension *dimensions = state->dimensions;
+  for (int64_t i = 0; i < blocks->tensor_count; ++i) {
+    attn_halide_buffer *whole = arguments[blocks->tensors[i].argument];
+    state->whole[i] = whole;
+    state->buffers[i] = *whole;
+    state->buffers[i].dimension = dimensions;
+    dimensions += whole->dimensions;
+    arguments[blocks->tensors[i].argument] = &state->buffers[i];
+  }
+}
+
+int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks,
+                    const int64_t *sizes) {
+  size_t axes = (size_t)blocks->axis_count, tensors = (size_t)blocks->tensor_count, dimensions = 0;
+  for (size_t i = 0; i < tensors; ++i)
+    dimensions += (size_t)((attn_halide_buffer *)run->arguments[blocks->tensors[i].argument])->dimensions;
+  block_run state = {signature, run, blocks, 0, 0, 0, 0, 0, 0, {0, 0}};
+  /* All arrays in one block of memory, the most aligned first. */
+  char *arrays = halide_malloc(0, tensors * (sizeof *state.buffers + sizeof *state.whole) +
+                                      axes * (2 * sizeof *state.extents + sizeof *state.ranges) +
+                                      dimensions * sizeof *state.dimensions);
+  if (!arrays)
+    return attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
+  state.buffers = (attn_halide_buffer *)arrays;
+  state.whole = (attn_halide_buffer **)(state.buffers + tensors);
+  state.extents = (int64_t *)(state.whole + tensors);
+  state.counts = state.extents + axes;
+  state.ranges = (range *)(state.counts + axes);
+  state.dimensions = (attn_halide_dimension *)(state.ranges + axes);
+  int error = 0;
+  for (size_t axis = 0; !error && axis < axes; ++axis)
+    if (attn_evaluate(&blocks->sizes[axis], sizes, 0, &state.extents[axis]))
+      error = attn_fail(ATTN_ERROR_SIZE, "%s: %s would be too large", signature->name, blocks->sizes[axis].text);
+  if (!error) {
+    attn_halide_buffer keys;
+    attn_halide_dimension two;
+    set_arguments(&state, &keys, &two);
+    for (size_t i = 0; i < tensors; ++i)
+      if (!blocks->tensors[i].is_pairs)
+        clear(state.whole[i], state.whole[i]->dimensions - 1, state.whole[i]->host);
+    error = run_in_room(&state);
+    for (size_t i = 0; i < tensors; ++i)
+      run->arguments[blocks->tensors[i].argument] = state.whole[i];
+  }
+  halide_free(0, arrays);
+  return error;
+}

@@ -1,0 +1,26 @@
+/*===- Program.h - A kernel that runs ---------------------------*- C -*-===*/
+
+#ifndef ATTN_LIB_RUNTIME_PROGRAM_H
+#define ATTN_LIB_RUNTIME_PROGRAM_H
+
+#include "HalideBuffer.h"
+#include "Internal.h"
+
+typedef struct {
+  const attn_program *program;
+  int64_t argument_count;            /* without the intermediates and what steps of blocks get */
+  int64_t axis_count;                /* the most that any blocks have */
+  void **arguments;                  /* all of them */
+  void **selected;                   /* those of the step that runs */
+  attn_halide_buffer *buffers;       /* of the intermediates */
+  attn_halide_dimension *dimensions; /* of all of them */
+} attn_run_state;
+
+/* Runs one step on its arguments as they are. */
+int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
+
+/* Runs the steps of `blocks` for one block after the other (Blocks.c). */
+int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks,
+                    const int64_t *sizes);
+
+#endif /* ATTN_LIB_RUNTIME_PROGRAM_H */

@@ -1,0 +1,53 @@
+//===- Product.cpp - The factors of a product -----------------------------===//
+
+#include "Product.h"
+#include "Slice.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace attn;
+
+static void collectFactors(Value value, bool inverse, Product &product) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<arith::MulFOp>(op)) {
+    collectFactors(op->getOperand(0), inverse, product);
+    collectFactors(op->getOperand(1), inverse, product);
+  } else if (isa_and_nonnull<arith::DivFOp>(op)) {
+    collectFactors(op->getOperand(0), inverse, product);
+    collectFactors(op->getOperand(1), !inverse, product);
+  } else if (isa_and_nonnull<arith::NegFOp>(op)) {
+    collectFactors(op->getOperand(0), inverse, product);
+    product.negative = !product.negative;
+  } else {
+    product.factors.push_back({value, inverse, dependence(value)});
+  }
+}
+
+Product Product::of(Value value) {
+  Product product;
+  collectFactors(value, false, product);
+  return product;
+}
+
+Value attn::multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMapping &mapping, OpBuilder &builder,
+                     Location location) {
+  Value product;
+  for (bool inverse : {false, true})
+    for (const Factor &factor : factors) {
+      if (factor.inverse != inverse)
+        continue;
+      Value value = cloneSlice(factor.value, mapping, builder);
+      if (!product && inverse)
+        product = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 1.0));
+      if (!product)
+        product = value;
+      else if (inverse)
+        product = arith::DivFOp::create(builder, location, product, value);
+      else
+        product = arith::MulFOp::create(builder, location, product, value);
+    }
+  if (!product)
+    product = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 1.0));
+  return negative ? arith::NegFOp::create(builder, location, product) : product;
+}

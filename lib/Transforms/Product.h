@@ -1,0 +1,33 @@
+//===- Product.h - The factors of a product ---------------------*- C++ -*-===//
+
+#ifndef ATTN_TRANSFORMS_PRODUCT_H
+#define ATTN_TRANSFORMS_PRODUCT_H
+
+#include "attn/Analysis/Dependence.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
+
+namespace attn {
+
+/// A factor of a product: `value`, or 1 / `value`.
+struct Factor {
+  mlir::Value value;
+  bool inverse;
+  IndexSet indices;
+};
+
+/// A value as the product of factors that are none themselves, maybe times −1.
+struct Product {
+  llvm::SmallVector<Factor> factors;
+  bool negative = false;
+
+  static Product of(mlir::Value value);
+};
+
+/// The product of `factors` (times −1 where `negative`) at the builder's place; 1 where there are none.
+mlir::Value multiply(llvm::ArrayRef<Factor> factors, bool negative, mlir::Type type, mlir::IRMapping &mapping,
+                     mlir::OpBuilder &builder, mlir::Location location);
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_PRODUCT_H

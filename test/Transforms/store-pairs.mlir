@@ -1,0 +1,183 @@
+// RUN: attn-opt %s --attn-store-pairs | FileCheck %s
+
+// Attention's gradients as attn-differentiate makes them, but for the batch. The weights are read by a sum and by the
+// gradient of the scores, that by two sums: both are stored. The score and the gradient of the weights, which one statement reads,
+// become part of it. Sums have no condition: what they read is 0 without it. The scale, which no index of a sum changes,
+// is multiplied outside.
+// CHECK-LABEL: attn.kernel @example(
+// CHECK:         %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.pairs, attn.weights} {
+// CHECK-NEXT:      %0 = attn.reduce sum(%d: D)
+// CHECK:           %3 = math.exp %2 : f32
+// CHECK:           arith.select %4, %3, %cst
+// CHECK:         %grad_v = attn.tensor "grad_v"(%n: N, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%m: M) : f32 {
+// CHECK-NEXT:        %1 = attn.read %weight[%m, %n]
+// CHECK-NEXT:        %2 = attn.read %grad_out[%m, %e]
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK:         %grad_score = attn.tensor "grad_score"(%m: M, %n: N) : f32 attributes {attn.pairs} {
+// CHECK:           attn.reduce sum(%e: E)
+// CHECK:           %4 = arith.mulf %0, %3 : f32
+// CHECK-NEXT:      %5 = attn.read %weight_mask[%m, %n]
+// CHECK-NEXT:      %cst = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT:      %6 = arith.select %5, %4, %cst : f32
+// CHECK:         %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%m: M) : f32 {
+// CHECK-NEXT:        %3 = attn.read %grad_score[%m, %n]
+// CHECK-NEXT:        %4 = attn.read %q[%m, %d]
+// CHECK-NEXT:        %5 = arith.mulf %3, %4 : f32
+// CHECK-NEXT:        attn.yield %5 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %1 = attn.read %scale[]
+// CHECK-NEXT:      %2 = arith.mulf %0, %1 : f32
+// CHECK-NEXT:      attn.yield %2 : f32
+attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>, %scale: !attn.tensor<[], f32> = unit, %lse: !attn.tensor<[M], f32>, %dot: !attn.tensor<[M], f32>, %grad_out: !attn.tensor<[M, E], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight_mask = attn.tensor "weight_mask"(%m: M, %n: N) : i1 {
+    %0 = arith.cmpi sle, %n, %m : i64
+    attn.yield %0 : i1
+  }
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.read %lse[%m] : !attn.tensor<[M], f32>
+    %2 = arith.subf %0, %1 : f32
+    %3 = math.exp %2 : f32
+    %4 = attn.read %weight_mask[%m, %n] : !attn.tensor<[M, N], i1>
+    %cst = arith.constant 0.0 : f32
+    %5 = arith.select %4, %3, %cst : f32
+    attn.yield %5 : f32
+  }
+  %grad_v = attn.tensor "grad_v"(%n: N, %e: E) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %2 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = attn.read %weight_mask[%m, %n] : !attn.tensor<[M, N], i1>
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %grad_weight = attn.tensor "grad_weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_score = attn.tensor "grad_score"(%m: M, %n: N) : f32 {
+    %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.read %grad_weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %2 = attn.read %dot[%m] : !attn.tensor<[M], f32>
+    %3 = arith.subf %1, %2 : f32
+    %4 = arith.mulf %0, %3 : f32
+    attn.yield %4 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %scale[] : !attn.tensor<[], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    } where {
+      %1 = attn.read %weight_mask[%m, %n] : !attn.tensor<[M, N], i1>
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32, %grad_v : !attn.tensor<[N, E], f32> as f32
+}
+
+// One sum alone reads the weights: they belong into it.
+// CHECK-LABEL: attn.kernel @one_sum(
+// CHECK-NOT:     attn.pairs
+attn.kernel @one_sum(%x: !attn.tensor<[M, N], f32>, %grad_out: !attn.tensor<[M, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %grad_v = attn.tensor "grad_v"(%n: N, %e: E) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_v : !attn.tensor<[N, E], f32> as f32
+}
+
+// A derivative that both sums have as a factor is stored in the place of the gradient that it multiplies.
+// CHECK-LABEL: attn.kernel @factor(
+// CHECK:         attn.tensor "weight"{{.*}} {attn.pairs, attn.weights}
+// CHECK:         %grad_k_pairs = attn.tensor "grad_k_pairs"(%m: M, %n: N) : f32 attributes {attn.pairs} {
+// CHECK:           math.tanh
+// CHECK:         %grad_k = attn.tensor
+// CHECK:           attn.read %grad_k_pairs[%m, %n]
+// CHECK:         %grad_q = attn.tensor
+// CHECK:           attn.read %grad_k_pairs[%m, %n]
+attn.kernel @factor(%x: !attn.tensor<[M, N], f32>, %q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %sum = attn.tensor "sum"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      %3 = math.tanh %2 : f32
+      %4 = arith.mulf %1, %3 : f32
+      %5 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %6 = arith.mulf %4, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+      %3 = math.tanh %2 : f32
+      %4 = arith.mulf %1, %3 : f32
+      %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %6 = arith.mulf %4, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %sum : !attn.tensor<[M], f32> as f32, %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32
+}

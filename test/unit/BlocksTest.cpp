@@ -1,0 +1,188 @@
+//===- BlocksTest.cpp - Steps that run for one block after the other ------===//
+//
+// The functions here take the place of Halide's; each says which elements it was given.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RuntimeTest.h"
+
+#include "lib/Runtime/HalideBuffer.h"
+
+#include <gmock/gmock.h>
+
+using namespace attn;
+using testing::ElementsAre;
+
+static const char *const kernelText = R"(
+attn.kernel @blocks(%x: !attn.tensor<[H, M, N], f32>) {
+  %added = attn.tensor "added"(%n: N) : f32 {
+    %0 = arith.constant 0.0 : f32
+    attn.yield %0 : f32
+  }
+  %row = attn.tensor "row"(%h: H, %m: M) : f32 {
+    %0 = arith.constant 0.0 : f32
+    attn.yield %0 : f32
+  }
+  attn.return %added : !attn.tensor<[N], f32> as f32, %row : !attn.tensor<[H, M], f32> as f32
+})";
+
+namespace {
+
+std::vector<std::string> calls;
+int32_t keys[2];
+
+attn_halide_buffer *buffer(void *argument) { return static_cast<attn_halide_buffer *>(argument); }
+
+/// "first+extent" of each dimension, the tensor's first one first.
+std::string describe(void *argument) {
+  std::string text;
+  for (int i = buffer(argument)->dimensions; i-- > 0;) {
+    const attn_halide_dimension &dimension = buffer(argument)->dimension[i];
+    text += (text.empty() ? "" : ", ") + std::to_string(dimension.minimum) + "+" + std::to_string(dimension.extent);
+  }
+  return "[" + text + "]";
+}
+
+int findKeys(void **arguments) {
+  auto *written = reinterpret_cast<int32_t *>(buffer(arguments[0])->host);
+  written[0] = keys[0], written[1] = keys[1];
+  return 0;
+}
+
+/// Pairs, and the first and the number of rows m.
+int writePairs(void **arguments) {
+  calls.push_back("pairs " + describe(arguments[0]) + " " + std::to_string(*static_cast<int32_t *>(arguments[1])) +
+                  "+" + std::to_string(*static_cast<int32_t *>(arguments[2])));
+  // All of the block can be written.
+  const attn_halide_buffer &pairs = *buffer(arguments[0]);
+  int64_t last = 0;
+  for (int i = 0; i < pairs.dimensions; ++i)
+    last += int64_t(pairs.dimension[i].extent - 1) * pairs.dimension[i].stride;
+  reinterpret_cast<float *>(pairs.host)[0] = reinterpret_cast<float *>(pairs.host)[last] = 1;
+  return 0;
+}
+
+/// Adds 1 to every key, and writes 10 m + h of every row.
+int addUp(void **arguments) {
+  const attn_halide_buffer &added = *buffer(arguments[0]), &row = *buffer(arguments[1]);
+  for (int n = 0; n < added.dimension[0].extent; ++n)
+    reinterpret_cast<float *>(added.host)[n] += 1;
+  const attn_halide_dimension &m = row.dimension[0], &h = row.dimension[1];
+  for (int i = 0; i < h.extent; ++i)
+    for (int j = 0; j < m.extent; ++j)
+      reinterpret_cast<float *>(row.host)[i * h.stride + j * m.stride] = 10 * (m.minimum + j) + h.minimum + i;
+  return 0;
+}
+
+int fails(void **) { return ATTN_HALIDE_OUT_OF_MEMORY; }
+
+/// Pairs [H, M, N] between two steps, in blocks of h and m.
+class Blocks : public testing::Test {
+protected:
+  void SetUp() override {
+    ASSERT_NE(signature, nullptr);
+    calls.clear();
+  }
+
+  /// Runs on H, M, N.
+  int run(int64_t heads, int64_t rows, int64_t keyCount) {
+    TestTensor x("f32", {heads, rows, keyCount}), added("f32", {keyCount}), row("f32", {heads, rows});
+    added.fill(std::vector<float>(keyCount, 7));
+    attn_signature table = signature->get();
+    table.program_count = 1;
+    table.programs = &program;
+    const DLTensor *tensors[] = {&x.tensor, &added.tensor, &row.tensor};
+    int error = attn_invoke(&table, tensors);
+    sums.assign(added.data<float>(), added.data<float>() + keyCount);
+    ofRows.assign(row.data<float>(), row.data<float>() + heads * rows);
+    return error;
+  }
+
+  std::unique_ptr<NativeSignature> signature = signatureOf(kernelText, nullptr);
+  std::vector<float> sums, ofRows; ///< What the last run has written.
+  // Arguments are numbered: 0 x, 1 H, 2 M, 3 N, 4 added, 5 row, 6 the pairs; 7 to 12 the axes h, m and n, 13 keys.
+  const attn_instruction h[1] = {{ATTN_PUSH_SIZE, 0}}, m[1] = {{ATTN_PUSH_SIZE, 1}}, n[1] = {{ATTN_PUSH_SIZE, 2}};
+  const attn_expression shape[3] = {{"H", 1, h}, {"M", 1, m}, {"N", 1, n}};
+  const attn_intermediate intermediate = {{"pairs", kDLFloat, 32, 3, shape, 0, 0}, -1, -1};
+  const int64_t keyArguments[1] = {13}, pairArguments[3] = {6, 9, 10}, sumArguments[2] = {4, 5};
+  attn_variant variants[3] = {
+      {nullptr, 1, keyArguments, findKeys}, {nullptr, 3, pairArguments, writePairs}, {nullptr, 2, sumArguments, addUp}};
+  const attn_step steps[3] = {{1, &variants[0]}, {1, &variants[1]}, {1, &variants[2]}};
+  const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
+  const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {4, 0, ofAdded}, {5, 0, ofRow}};
+  attn_blocks blocks = {0, 3, 1, 3, shape, 3, tensors};
+  attn_program program = {1, &intermediate, 3, steps, 1, &blocks, 0, nullptr, nullptr, nullptr, 0, nullptr};
+};
+
+} // namespace
+
+/// 4 MiB hold 1048576 floats: of rows of 65536 keys and 16 of padding, 15.
+TEST_F(Blocks, HaveAsManyRowsAsThereIsRoomFor) {
+  keys[0] = 0, keys[1] = 65536;
+  ASSERT_EQ(run(2, 40, 65536), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+14, 0+65536] 0+14", "pairs [0+1, 14+14, 0+65536] 14+14",
+                                 "pairs [0+1, 28+12, 0+65536] 28+12", "pairs [1+1, 0+14, 0+65536] 0+14",
+                                 "pairs [1+1, 14+14, 0+65536] 14+14", "pairs [1+1, 28+12, 0+65536] 28+12"));
+  EXPECT_EQ(sums[0], 6);
+  EXPECT_EQ(sums[65535], 6);
+  EXPECT_EQ(ofRows[0], 0);
+  EXPECT_EQ(ofRows[40 + 39], 391);
+}
+
+TEST_F(Blocks, AreOneWhereAllRowsFit) {
+  keys[0] = 0, keys[1] = 9;
+  ASSERT_EQ(run(3, 5, 9), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+3, 0+5, 0+9] 0+5"));
+}
+
+/// What no block writes is 0.
+TEST_F(Blocks, HaveTheKeysThatTheirFirstStepFinds) {
+  keys[0] = 2, keys[1] = 5;
+  ASSERT_EQ(run(1, 3, 9), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+3, 2+3] 0+3"));
+  EXPECT_THAT(sums, ElementsAre(0, 0, 1, 1, 1, 0, 0, 0, 0));
+}
+
+TEST_F(Blocks, AreLeftOutWhereTheyNeedNoKeys) {
+  keys[0] = 5, keys[1] = 2;
+  ASSERT_EQ(run(1, 2, 3), ATTN_OK) << attn_last_error();
+  EXPECT_TRUE(calls.empty());
+  EXPECT_THAT(sums, ElementsAre(0, 0, 0));
+  EXPECT_THAT(ofRows, ElementsAre(0, 0));
+}
+
+TEST_F(Blocks, HaveAllKeysWhereNoStepFindsThem) {
+  blocks.finds_keys = 0;
+  blocks.first = 1;
+  variants[0].function = [](void **) { return 0; };
+  ASSERT_EQ(run(1, 2, 3), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+2, 0+3] 0+2"));
+}
+
+TEST_F(Blocks, DoNotRunWithoutRowsOrKeys) {
+  for (auto [heads, rows, keyCount] : {std::array{0, 2, 3}, std::array{2, 0, 3}, std::array{2, 3, 0}}) {
+    ASSERT_EQ(run(heads, rows, keyCount), ATTN_OK) << attn_last_error();
+    EXPECT_TRUE(calls.empty());
+    EXPECT_THAT(ofRows, testing::Each(0));
+    EXPECT_THAT(sums, testing::Each(0));
+  }
+}
+
+TEST_F(Blocks, EndWithTheFirstStepThatFails) {
+  keys[0] = 0, keys[1] = 3;
+  variants[1].function = fails;
+  EXPECT_EQ(run(1, 2, 3), ATTN_ERROR_MEMORY);
+  EXPECT_STREQ(attn_last_error(), "blocks: out of memory");
+}
+
+TEST_F(Blocks, SayThatARowIsTooLong) {
+  const attn_instruction many[] = {{ATTN_PUSH_CONSTANT, 1 << 30}}, some[] = {{ATTN_PUSH_CONSTANT, 2}};
+  const attn_expression long_[] = {{"2", 1, some}, {"M", 1, m}, {"L", 1, many}};
+  const attn_intermediate pairs = {{"pairs", kDLFloat, 32, 3, long_, 0, 0}, -1, -1};
+  const int64_t axes[] = {-1, 0, 1};
+  const attn_block_tensor only = {6, 1, axes};
+  program.intermediates = &pairs;
+  blocks = {0, 3, 1, 2, long_ + 1, 1, &only};
+  EXPECT_EQ(run(1, 1, 1), ATTN_ERROR_SIZE);
+  EXPECT_STREQ(attn_last_error(), "blocks: a row of pairs would have more than 2147483647 elements");
+}
