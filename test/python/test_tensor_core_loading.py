@@ -75,6 +75,15 @@ def test_in_this_process(driver):
         assert error <= TOLERANCE[dtype], f"{feature}, {dtype}, {changed}: {error}"
 
 
+@needs_nvrtc
+def test_a_later_process_needs_no_nvrtc(driver, tmp_path):
+    source, arguments, reference = case(*CASES[0], {})
+    call = (source, dict(target="cuda-sm_80", sizes=dict(D=WIDTHS[0], E=WIDTHS[1])), arguments, empty_like(reference))
+    for place in (os.environ["ATTN_NVRTC"], "/nowhere/libnvrtc.so.13"):
+        (results,), _ = run(driver, [call], ATTN_CACHE_DIR=str(tmp_path), ATTN_NVRTC=place)
+        assert max(error_of(*pair) for pair in zip(results, reference)) <= TOLERANCE[CASES[0][1]]
+
+
 @needs_gpu
 def test_on_a_gpu():
     torch.manual_seed(26)
