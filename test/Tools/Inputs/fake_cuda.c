@@ -54,10 +54,10 @@ int cuDeviceGet(int *device, int index) {
   return index >= 0 && index < DEVICES ? result("cuDeviceGet") : INVALID_DEVICE;
 }
 
+/* FAKE_CUDA_CAPABILITY: "80", or "80,90" where that of device 1 is another. */
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  (void)device;
-  const char *given = getenv("FAKE_CUDA_CAPABILITY");
-  int capability = given ? atoi(given) : 80;
+  const char *given = getenv("FAKE_CUDA_CAPABILITY"), *second = given ? strchr(given, ',') : 0;
+  int capability = !given ? 80 : atoi(device && second ? second + 1 : given);
   *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
   return result("cuDeviceGetAttribute");
 }

@@ -14,8 +14,10 @@ static void (*fake_fail)(const char *function, int error);
 static _Float16 q[H][M][D], k[H][N][D], v[H][N][E], out[H][M][E], wide[H * N * WIDE], spaced[H * M * D * 2];
 static const DLDataType f16 = {kDLFloat, 16, 1};
 
+static int device; /* of the tensors */
+
 static DLTensor tensor(void *data, DLDeviceType type, int64_t *shape, int64_t *strides) {
-  DLTensor result = {data, {type, 0}, 4, f16, shape, strides, 0};
+  DLTensor result = {data, {type, device}, 4, f16, shape, strides, 0};
   return result;
 }
 
@@ -104,6 +106,8 @@ int main(int count, char **arguments) {
   }
   if (count > 1) {
     call("once", kDLCUDA);
+    for (device = 1; device >= 0 && !strcmp(arguments[1], "devices"); --device)
+      call(device ? "device 1" : "device 0", kDLCUDA);
     return 0;
   }
   printf("q %p k %p v %p out %p\n", (void *)q, (void *)k, (void *)v, (void *)out);
