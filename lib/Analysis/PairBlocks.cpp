@@ -83,7 +83,9 @@ public:
 
 private:
   void cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const;
+  bool name(BlockArgument index, unsigned position);
   bool nameAxes(TensorOp statement);
+  bool nameAxes(ReduceOp sum, TensorOp statement);
   bool isReadInBlocks(TensorOp statement) const;
   bool isInOrder() const;
 
@@ -108,13 +110,20 @@ static bool uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
       .wasInterrupted();
 }
 
-/// Whether `value` is `reduce` times what has nothing to do with it.
-static bool isMultipleOfSum(Value value, ReduceOp reduce) {
+/// Whether no sum of the formula that `value` is in has to do with it.
+static bool isFree(Value value) {
+  Operation *op = isa<AttnTensorType>(value.getType()) ? nullptr : value.getDefiningOp();
+  return !op || (!isa<ReduceOp>(op) && llvm::all_of(op->getOperands(), isFree));
+}
+
+/// Whether `value` is one of the sums in its formula, times what has nothing to do with them, or a choice between such.
+static bool isLinear(Value value) {
   Operation *op = value.getDefiningOp();
-  auto isFree = [](Value factor) { return !factor.getDefiningOp<ReduceOp>(); };
-  if (isa_and_nonnull<arith::MulFOp>(op) && isFree(op->getOperand(1)))
-    return isMultipleOfSum(op->getOperand(0), reduce);
-  return op == reduce;
+  if (isa_and_nonnull<arith::MulFOp>(op))
+    return isLinear(op->getOperand(0)) && isFree(op->getOperand(1));
+  if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
+    return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) && isLinear(choice.getFalseValue());
+  return isa_and_nonnull<ReduceOp>(op);
 }
 
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
@@ -134,36 +143,35 @@ void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cu
   });
 }
 
-/// Says which axis each index variable of `statement` and its sum runs along. False where it has none, or two.
+/// Says that `index` is where pairs are read at `position`. False where it is another axis as well.
+bool PairBlocksFinder::name(BlockArgument index, unsigned position) {
+  auto row = llvm::find(blocks.rows, position);
+  if (row == blocks.rows.end() && position + 1 != shape.size())
+    return true;
+  unsigned axis = row - blocks.rows.begin();
+  return blocks.axes.try_emplace(index, axis).first->second == axis;
+}
+
+/// Says which axis each index variable of `statement` and its sums runs along. False where it has none, or two.
 bool PairBlocksFinder::nameAxes(TensorOp statement) {
-  bool isValid = true;
-  unsigned key = shape.size() - 1;
-  auto name = [&](BlockArgument index, unsigned position) {
-    auto row = llvm::find(blocks.rows, position);
-    if (row == blocks.rows.end() && position != key)
-      return;
-    unsigned axis = row - blocks.rows.begin();
-    isValid &= blocks.axes.try_emplace(index, axis).first->second == axis;
-  };
-  if (isPairs(statement.getResult())) {
-    for (BlockArgument index : statement.getBody().getArguments())
-      name(index, index.getArgNumber());
-    return isValid;
-  }
+  if (isPairs(statement.getResult()))
+    return llvm::all_of(statement.getBody().getArguments(),
+                        [&](BlockArgument index) { return name(index, index.getArgNumber()); });
   Value formula = statement.getBody().front().getTerminator()->getOperand(0);
-  SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
-  if (sums.size() != 1 || sums.front().getKind() != ReduceKind::Sum || !isa<FloatType>(formula.getType()) ||
-      !isMultipleOfSum(formula, sums.front()))
-    return false;
-  ReduceOp sum = sums.front();
+  return isa<FloatType>(formula.getType()) && isLinear(formula) &&
+         llvm::all_of(statement.getBody().getOps<ReduceOp>(), [&](ReduceOp sum) { return nameAxes(sum, statement); });
+}
+
+/// The same of the variables of one sum.
+bool PairBlocksFinder::nameAxes(ReduceOp sum, TensorOp statement) {
+  bool isValid = sum.getKind() == ReduceKind::Sum;
   sum.walk([&](ReadOp read) {
     if (!isPairs(read.getTensor()))
       return;
-    bool inSum = read->getParentOp() == sum && read->getParentRegion() == &sum.getBody();
-    isValid &= inSum;
+    isValid &= read->getParentRegion() == &sum.getBody();
     for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
       if (auto index = dyn_cast<BlockArgument>(subscript))
-        name(index, position);
+        isValid &= name(index, position);
   });
   if (sum.isConditional())
     for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))

@@ -124,3 +124,43 @@ attn.kernel @example(%a: !attn.tensor<[M, U], f32>, %b: !attn.tensor<[N, U], f32
   %weight, %logsumexp = attn.softmax "weight", ""(%energy) : !attn.tensor<[M, N], f32>
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// A sum over pairs that are stored, as gradients have them: the call is replaced wherever it is. Lanes are the sum's last
+// index, so that the factors have it last.
+// CHECK-LABEL: attn.kernel @in_terms(
+// CHECK:         attn.tensor "grad_q_query_factor"(%m: M, %u: U)
+// CHECK:         attn.tensor "grad_q_key_factor"(%n: N, %u: U)
+// CHECK:         attn.tensor "grad_q_bounded"()
+// CHECK:         attn.tensor "grad_q"(%m: M, %u: U)
+// CHECK:           %[[FLAG:.*]] = attn.read %grad_q_bounded[]
+// CHECK:           %[[SEPARATED:.*]] = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        %{{.*}} = attn.read %grad_q_query_factor[%m, %u]
+// CHECK-NEXT:        %{{.*}} = attn.read %grad_q_key_factor[%n, %u]
+// CHECK:             %[[QUOTIENT:.*]] = arith.divf {{.*}} fastmath<arcp>
+// CHECK-NEXT:        %[[TANH:.*]] = arith.subf {{.*}}, %[[QUOTIENT]]
+// CHECK:             arith.mulf %[[TANH]], %[[TANH]]
+// CHECK:           } where {
+// CHECK-NEXT:        attn.yield %[[FLAG]]
+// CHECK:           math.tanh
+attn.kernel @in_terms(%x: !attn.tensor<[M, N], f32>, %a: !attn.tensor<[M, U], f32>, %b: !attn.tensor<[N, U], f32>) {
+  %grad_score = attn.tensor "grad_score"(%m: M, %n: N) : f32 attributes {attn.pairs} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    attn.yield %0 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %u: U) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %cst = arith.constant 1.0 : f32
+      %1 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+      %3 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+      %4 = arith.addf %2, %3 : f32
+      %5 = math.tanh %4 : f32
+      %6 = arith.mulf %5, %5 : f32
+      %7 = arith.subf %cst, %6 : f32
+      %8 = arith.mulf %1, %7 : f32
+      attn.yield %8 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[M, U], f32> as f32
+}

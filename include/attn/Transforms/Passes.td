@@ -526,7 +526,8 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
     come out right to 1e-6 unless one exponent is beyond 87 and the other beyond −69. exp wants both exponents within ±87, and a tanh
     in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Otherwise the function is called
     as it was written: one flag decides for a call, and the sum that is ruled out is not computed. `arcp` allows a refined
-    estimate of the reciprocal.
+    estimate of the reciprocal. In a sum over pairs that are stored (`attn-store-pairs`), as gradients have them, a tanh or sigmoid is
+    replaced wherever it is in the terms, as in 1 − tanh(a + b)².
 
     ```mlir
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
