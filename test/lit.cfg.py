@@ -1,6 +1,7 @@
 """lit configuration: tests are .attn, .mlir and .test files with RUN lines."""
 
 import ctypes
+import glob
 import os
 import platform
 import shutil
@@ -26,6 +27,12 @@ if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc"):
     config.available_features.add("arm64-emulator")
 if shutil.which("qemu-x86_64") and platform.machine() == "x86_64":
     config.available_features.add("x86-64-emulator")
+# What compiles kernels for tensor cores: of PyPI's nvidia-cuda-nvrtc.
+packages = os.path.join(os.path.dirname(os.path.dirname(config.python)), "lib", "python3*", "site-packages")
+nvrtc = sorted(glob.glob(os.path.join(packages, "nvidia", "*", "lib", "libnvrtc.so.1[23]")))
+if nvrtc:
+    config.available_features.add("nvrtc")
+    config.environment["ATTN_NVRTC"] = nvrtc[-1]
 
 
 def loads(library):
@@ -35,6 +42,8 @@ def loads(library):
         return None
 
 
+if any(loads(folder + name) for folder in ("", "/usr/local/cuda/lib64/") for name in ("libnvrtc.so.13", "libnvrtc.so.12")):
+    config.available_features.add("system-nvrtc")
 if loads("libcuda.so.1"):
     config.available_features.add("cuda-driver")
 opencl, platforms = loads("libOpenCL.so.1"), ctypes.c_uint()

@@ -23,7 +23,7 @@ class Emission {
 public:
   Emission(Attention &attention, const TensorCorePlan &plan) : attention(attention), formulas(attention), plan(plan) {}
 
-  llvm::Expected<std::string> run();
+  llvm::Expected<CudaKernel> run();
 
 private:
   /// A member function of Level::Element that has all parameters.
@@ -38,6 +38,8 @@ private:
   std::string outputFunctions();
   std::string alignments();
   std::string arguments();
+  /// What `arguments` takes in memory, by C++'s rules.
+  int64_t argumentBytes();
   std::string blockFunctions();
   std::string structOf(Level level);
   std::string assignments(Level level);
@@ -260,10 +262,33 @@ std::string Emission::arguments() {
     text += fmt::format("    Tensor<{}, {}> {};\n", elementType(type.getElementType()), type.getRank(),
                         formulas.output(number));
   }
-  text += "    struct {\n      int ";
-  for (auto [number, name] : llvm::enumerate(kernel.getSizeNames()))
-    text += (number ? ", " : "") + formulas.sizes.at(name.str());
-  return text + ";\n    } size;\n  };\n";
+  std::string sizes;
+  for (mlir::StringAttr name : kernel.getSizeNames())
+    sizes += (sizes.empty() ? "" : ", ") + formulas.sizes.at(name.str());
+  if (!sizes.empty())
+    text += "    struct {\n      int " + sizes + ";\n    } size;\n";
+  return text + "  };\n";
+}
+
+int64_t Emission::argumentBytes() {
+  KernelOp kernel = attention.kernel;
+  int64_t bytes = 0, alignment = 1;
+  auto add = [&](int64_t size, int64_t count) {
+    bytes = llvm::alignTo(bytes, size) + size * count;
+    alignment = std::max(alignment, size);
+  };
+  auto addTensor = [&](AttnTensorType type) { add(8, 1 + type.getRank()); };
+  for (mlir::Value parameter : kernel.getParameters()) {
+    auto type = mlir::cast<AttnTensorType>(parameter.getType());
+    if (type.getRank() == 0)
+      add(llvm::divideCeil(type.getElementType().getIntOrFloatBitWidth(), 8), 1);
+    else
+      addTensor(type);
+  }
+  for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
+    addTensor(kernel.getReturn().getOutputType(number));
+  add(4, kernel.getSizeNames().size());
+  return llvm::alignTo(bytes, alignment);
 }
 
 /// Blocks are numbered as elements of (other indices…, tiles of queries) in row-major order.
@@ -285,7 +310,7 @@ std::string Emission::blockFunctions() {
     return int64({0} + query_tile - 1) / query_tile{1};
   }}
   static constexpr int threads = 32 * warps;
-  static constexpr int shared_bytes() {{ return SharedLayout<{2}_kernel>::bytes; }}
+  static __host__ __device__ constexpr int shared_bytes() {{ return SharedLayout<{2}_kernel>::bytes; }}
   // Whether this kernel is one for the sizes of a call.
   static __host__ __device__ bool fits(const Arguments &arguments) {{
     return {3} <= dot_columns && {4} <= value_columns;
@@ -326,7 +351,7 @@ std::string Emission::assignments(Level level) {
 // The kernel
 //===----------------------------------------------------------------------===//
 
-llvm::Expected<std::string> Emission::run() {
+llvm::Expected<CudaKernel> Emission::run() {
   KernelOp kernel = attention.kernel;
   std::string name = kernel.getSymName().str();
   std::string functions = "\n  // The formulas of an element.\n" + scoreFunctions() + maskFunctions() +
@@ -349,7 +374,25 @@ llvm::Expected<std::string> Emission::run() {
   std::string blocks = blockFunctions();
   if (!formulas.problem.empty())
     return llvm::createStringError(formulas.problem);
-  return fmt::format(
+  int64_t bytes = argumentBytes();
+  if (bytes > CudaKernel::mostArgumentBytes)
+    return llvm::createStringError(fmt::format("a launch would be given {} bytes of arguments, but takes at most {}",
+                                               bytes, CudaKernel::mostArgumentBytes));
+  CudaKernel result;
+  result.name = "attn_" + name;
+  result.plan = plan;
+  result.queries = indexSize(attention.queryIndex());
+  for (mlir::BlockArgument index : attention.sum.getBody().getArguments().drop_back(2))
+    if (index != attention.queryIndex())
+      result.others.push_back(indexSize(index));
+  for (auto [size, columns] :
+       {std::pair(attention.dotSize(), plan.dotColumns), {attention.valueSize(), plan.valueColumns}})
+    if (!size.isConstant())
+      result.limits.push_back({size, columns});
+  for (ReadOp read : {attention.query, attention.key, attention.value})
+    result.rowInputs.push_back(mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber());
+  result.rowOutput = attention.output;
+  result.text = fmt::format(
       R"(
 //===----------------------------------------------------------------------===//
 // {0}: {1} queries a block of {2} warps, {3} keys a tile; dot products of {4} columns, values of {5}
@@ -367,6 +410,7 @@ struct {0}_kernel {{
 {11}{12}{13}{14}{15}}};
 
 static_assert({0}_kernel::shared_bytes() == {17}, "the plan says otherwise");
+static_assert(sizeof({0}_kernel::Arguments) == {18}, "the runtime packs them otherwise");
 
 }} // namespace attn
 
@@ -378,10 +422,11 @@ extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
       elementType(kernel.getReturn().getOutputType(attention.output).getElementType()), arguments(),
-      structOf(Level::Block), structOf(Level::Row), functions, blocks, 32 * plan.warps, plan.sharedBytes());
+      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes);
+  return result;
 }
 
-llvm::Expected<std::string> attn::emitCuda(KernelOp kernel, const Plan &plan) {
+llvm::Expected<CudaKernel> attn::emitCuda(KernelOp kernel, const Plan &plan) {
   llvm::Expected<Attention> attention = recognise(kernel);
   if (!attention)
     return attention.takeError();

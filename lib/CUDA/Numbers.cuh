@@ -30,7 +30,7 @@ template <typename Element, int rank> struct Tensor {
   int64 stride[rank];
 };
 
-__device__ constexpr float infinity() { return __builtin_huge_valf(); }
+__device__ constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000); }
 /// Below every score, and finite: what the maximum of no scores is.
 __device__ constexpr float lowest() { return -3.402823466e38f; }
 

@@ -9,6 +9,7 @@
 #include "Header.h"
 #include "Jit.h"
 #include "Kernel.h"
+#include "Launch.h"
 #include "Library.h"
 #include "Object.h"
 #include "Program.h"
@@ -79,7 +80,10 @@ static llvm::Expected<std::string> compileToLibrary(Program &program, KernelInte
   for (const std::string &sum : lowered->countedSums)
     interface.addOutput(sum + "_chunks", mlir::IntegerType::get(program.getModule().getContext(), 64), 3);
   size_t outputs = checking ? 2 * interface.bounds.size() : interface.outputs.size();
-  return compileToLibrary(*lowered, ProgramInterface::of(*lowered, interface, outputs, function), function);
+  ProgramInterface described = ProgramInterface::of(*lowered, interface, outputs, function);
+  if (llvm::Error error = addLaunch(described, *lowered, interface))
+    return error;
+  return compileToLibrary(*lowered, described, function);
 }
 
 /// What runs the kernel or its checking kernel in this process, from the cache on disk where it is there and can be

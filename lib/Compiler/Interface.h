@@ -8,6 +8,7 @@
 #ifndef ATTN_LIB_COMPILER_INTERFACE_H
 #define ATTN_LIB_COMPILER_INTERFACE_H
 
+#include "attn/CUDA/Nvrtc.h"
 #include "attn/Halide/Lowering.h"
 #include "attn/IR/Attn.h"
 #include "attn/Runtime/Signature.h"
@@ -91,6 +92,16 @@ struct VariantInterface {
   std::string function; ///< Of Halide; it is called by FUNCTION_argv.
 };
 
+/// See attn_launch.
+struct LaunchInterface {
+  std::string function;
+  std::vector<CudaImage> images;
+  SizeProgram blocks;
+  int64_t threads, sharedBytes;
+  std::vector<std::pair<SizeProgram, int64_t>> limits;
+  std::vector<int64_t> rows;
+};
+
 /// How a kernel runs on one machine: see attn_program.
 struct ProgramInterface {
   std::vector<IntermediateInterface> intermediates;
@@ -99,6 +110,7 @@ struct ProgramInterface {
   std::vector<uint64_t> features;
   Device device = Device::Cpu;
   bool copies = false;
+  std::optional<LaunchInterface> launch; ///< See addLaunch.
 
   /// Of a kernel with these inputs and sizes, and so many outputs, whose functions are called FUNCTION_NAME.
   static ProgramInterface of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,

@@ -3,6 +3,7 @@
 #include "Object.h"
 
 #include "Embedded.h"
+#include "Launch.h"
 #include "MachineCode.h"
 #include "Wrapper.h"
 #include "llvm/Linker/Linker.h"
@@ -165,6 +166,8 @@ llvm::Expected<std::vector<ProgramInterface>> ObjectBuilder::addPrograms(llvm::A
     if (llvm::Error error = addFunctions(kernel, prefix))
       return error;
     programs.push_back(ProgramInterface::of(kernel, interface, outputs, prefix));
+    if (llvm::Error error = addLaunch(programs.back(), kernel, interface))
+      return error;
   }
   return programs;
 }

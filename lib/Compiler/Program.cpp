@@ -90,7 +90,7 @@ llvm::Error Program::parse() {
 /// The machines that "target,target,…" names, in this order.
 llvm::Expected<std::vector<Machine>> attn::machinesForTargets(llvm::StringRef targets) {
   std::vector<Machine> machines;
-  for (llvm::StringRef target : llvm::split(targets, ',')) {
+  for (llvm::StringRef target : splitTargets(targets)) {
     llvm::Expected<Machine> machine = machineForTarget(target);
     if (!machine)
       return machine.takeError();
@@ -129,6 +129,14 @@ llvm::Expected<Plan> Program::plan(KernelOp kernel, const Machine &machine) {
   return Plan::choose(kernel, machine, choice);
 }
 
+/// What tensor cores cannot compute is computed by the steps. `--emit=plan` says why.
+static void setTensorCores(LoweredKernel &lowered, llvm::Expected<CudaKernel> kernel, const Machine &machine) {
+  if (!kernel)
+    return llvm::consumeError(kernel.takeError());
+  lowered.tensorCores = std::move(*kernel);
+  lowered.architectures = machine.tensorCores;
+}
+
 llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
   llvm::Expected<Plan> plan = this->plan(kernel, machine);
   if (!plan)
@@ -136,6 +144,8 @@ llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &mac
   llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, *plan, machine);
   if (lowered) {
     lowered->copies = options.copy;
+    if (!machine.tensorCores.empty() && !kernel.checksBounds())
+      setTensorCores(*lowered, emitCuda(kernel, *plan), machine);
     return lowered;
   }
   std::string message = llvm::toString(lowered.takeError());

@@ -60,6 +60,22 @@ static llvm::Error printDevice(llvm::raw_ostream &os, Program &program, KernelOp
   return llvm::Error::success();
 }
 
+/// What a launch on tensor cores takes and which calls it is for; or why there is none.
+static void printTensorCores(llvm::raw_ostream &os, llvm::Expected<CudaKernel> code) {
+  if (!code) {
+    os << "tensor cores: not used: " << llvm::toString(code.takeError()) << '\n';
+    return;
+  }
+  const TensorCorePlan &plan = code->plan;
+  os << fmt::format("tensor cores: {} queries a block of {} warps, {} keys a tile, rows of {} and {} columns, {} bytes "
+                    "of shared memory",
+                    plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, plan.sharedBytes());
+  llvm::ListSeparator comma(" and ", "; where ");
+  for (const auto &[size, atMost] : code->limits)
+    os << comma << size.str() << " <= " << atMost;
+  os << '\n';
+}
+
 static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, const Machine &machine) {
   llvm::Expected<Plan> plan = program.plan(kernel, machine);
   if (!plan)
@@ -67,6 +83,8 @@ static llvm::Expected<std::string> planText(Program &program, KernelOp kernel, c
   std::string text;
   llvm::raw_string_ostream os(text);
   plan->print(os);
+  if (!machine.tensorCores.empty())
+    printTensorCores(os, emitCuda(kernel, *plan));
   if (!plan->gpu)
     printPrediction(os, kernel, *plan, machine);
   if (machine.device == Device::Cuda)
@@ -108,11 +126,11 @@ static llvm::Expected<std::string> cudaText(Program &program, KernelOp kernel, c
   llvm::Expected<Plan> plan = program.plan(kernel, machine);
   if (!plan)
     return plan.takeError();
-  llvm::Expected<std::string> text = emitCuda(kernel, *plan);
-  if (text)
-    return text;
+  llvm::Expected<CudaKernel> code = emitCuda(kernel, *plan);
+  if (code)
+    return code->text;
   return fmt::format("\n// {}: not on tensor cores, the Halide GPU plan is used: {}\n", kernel.getSymName().str(),
-                     llvm::toString(text.takeError()));
+                     llvm::toString(code.takeError()));
 }
 
 /// The text of a stage that comes after the dialect, for one kernel.

@@ -66,7 +66,42 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
                  integer(blocks.size()), array(blocks), integer(features.size()), array(features),
                  canUse ? canUse : llvm::ConstantPointerNull::get(pointer), device(program.device),
-                 integer(program.copies)});
+                 integer(program.copies), launch(program.launch)});
+}
+
+/// Of Halide's runtime, or of ours in its place; its type does not matter in a table.
+Constant *TableBuilder::function(llvm::StringRef name) {
+  auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, true);
+  return llvm::cast<Constant>(module.getOrInsertFunction(name, type).getCallee());
+}
+
+Constant *TableBuilder::launcher() {
+  if (!launcherTable)
+    launcherTable = global(record({function("halide_cuda_device_interface"), function("halide_copy_to_device"),
+                                   function("halide_device_malloc"), function("halide_cuda_initialize_kernels"),
+                                   function("halide_cuda_run"), function("halide_cuda_finalize_kernels")}));
+  return launcherTable;
+}
+
+Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
+  if (!launch)
+    return llvm::ConstantPointerNull::get(pointer);
+  std::vector<Constant *> images, limits, rows;
+  for (const CudaImage &image : launch->images) {
+    Constant *data = llvm::ConstantDataArray::getString(module.getContext(), image.data, /*AddNull=*/false);
+    auto *bytes = llvm::cast<llvm::GlobalVariable>(global(data));
+    bytes->setAlignment(llvm::Align(16));
+    images.push_back(record({integer(image.capability), integer(image.kind), integer(image.data.size()), bytes}));
+  }
+  for (const auto &[size, atMost] : launch->limits)
+    limits.push_back(record({expression(size), integer(atMost)}));
+  for (int64_t row : launch->rows)
+    rows.push_back(integer(row));
+  auto *state = new llvm::GlobalVariable(module, pointer, /*isConstant=*/false, llvm::GlobalValue::PrivateLinkage,
+                                         llvm::ConstantPointerNull::get(pointer), "attn_launch_state");
+  return global(record({text(launch->function), integer(images.size()), array(images), expression(launch->blocks),
+                        integer(launch->threads), integer(launch->sharedBytes), integer(limits.size()), array(limits),
+                        integer(rows.size()), array(rows), state, launcher()}));
 }
 
 /// The functions are those of Halide's runtime, or of ours in their place.
@@ -74,10 +109,7 @@ Constant *TableBuilder::device(Device device) {
   if (device == Device::Cpu)
     return llvm::ConstantPointerNull::get(pointer);
   bool isCuda = device == Device::Cuda;
-  auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, true);
-  auto function = [&](const char *cuda, const char *openCl) {
-    return llvm::cast<Constant>(module.getOrInsertFunction(isCuda ? cuda : openCl, type).getCallee());
-  };
+  auto function = [&](const char *cuda, const char *openCl) { return this->function(isCuda ? cuda : openCl); };
   llvm::GlobalVariable *&table = devices[device];
   if (!table)
     table = llvm::cast<llvm::GlobalVariable>(

@@ -28,6 +28,11 @@ public:
 private:
   /// A pointer to an attn_device, the same one for all programs; null for the CPU.
   llvm::Constant *device(Device device);
+  /// A pointer to an attn_launch; null where there is none.
+  llvm::Constant *launch(const std::optional<LaunchInterface> &launch);
+  /// A pointer to an attn_launcher, the same one for all launches.
+  llvm::Constant *launcher();
+  llvm::Constant *function(llvm::StringRef name);
   llvm::Constant *describe(const TensorInterface &tensor);
   llvm::Constant *expression(const SizeProgram &program);
   llvm::Constant *variant(const VariantInterface &variant);
@@ -42,6 +47,7 @@ private:
   llvm::IntegerType *number;
   llvm::PointerType *pointer;
   std::map<Device, llvm::GlobalVariable *> devices;
+  llvm::Constant *launcherTable = nullptr;
 };
 
 } // namespace attn

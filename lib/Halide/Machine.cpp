@@ -4,6 +4,7 @@
 
 #include "Halide.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <thread>
 #include <unistd.h>
@@ -31,6 +32,53 @@ static llvm::Expected<Device> deviceOf(Target &target) {
   return isCuda ? Device::Cuda : isOpenCl ? Device::OpenCl : Device::Cpu;
 }
 
+/// Takes the architectures out of the name of a target: "x86-64-linux-cuda-sm_80,sm_90a". Code for tensor cores needs
+/// instructions of sm_80.
+static llvm::Expected<std::vector<CudaArchitecture>> takeArchitectures(std::string &text) {
+  std::vector<CudaArchitecture> architectures;
+  llvm::SmallVector<llvm::StringRef> words, others;
+  llvm::StringRef(text).split(words, '-');
+  for (llvm::StringRef word : words) {
+    if (!llvm::all_of(llvm::split(word, ','), [](llvm::StringRef name) { return name.starts_with("sm_"); })) {
+      others.push_back(word);
+      continue;
+    }
+    for (llvm::StringRef name : llvm::split(word, ',')) {
+      CudaArchitecture architecture;
+      llvm::StringRef number = name.drop_front(3);
+      architecture.isExact = number.consume_back("a");
+      if (number.getAsInteger(10, architecture.capability) || architecture.capability < 80)
+        return llvm::createStringError("the target " + text +
+                                       " has no tensor cores that kernels are compiled for in '" + name +
+                                       "': expected sm_80 or later, such as sm_80,sm_90a");
+      if (!llvm::is_contained(architectures, architecture))
+        architectures.push_back(architecture);
+    }
+  }
+  llvm::sort(architectures, [](const CudaArchitecture &a, const CudaArchitecture &b) {
+    return std::pair(a.capability, a.isExact) > std::pair(b.capability, b.isExact);
+  });
+  text = llvm::join(others, "-");
+  return architectures;
+}
+
+/// The newest devices that Halide compiles for which have no greater capability than those of `architectures`.
+static void setCapability(Target &target, const std::vector<CudaArchitecture> &architectures) {
+  if (!target.features_any_of(
+          {Target::CUDACapability70, Target::CUDACapability75, Target::CUDACapability80, Target::CUDACapability86}))
+    target.set_feature(architectures.back().capability >= 86 ? Target::CUDACapability86 : Target::CUDACapability80);
+}
+
+llvm::SmallVector<llvm::StringRef> attn::splitTargets(llvm::StringRef targets) {
+  llvm::SmallVector<llvm::StringRef> found;
+  for (llvm::StringRef part : llvm::split(targets, ','))
+    if (part.starts_with("sm_") && !found.empty())
+      found.back() = llvm::StringRef(found.back().begin(), part.end() - found.back().begin());
+    else
+      found.push_back(part);
+  return found;
+}
+
 /// Whether a process of this machine can run code for `target`.
 static bool canRunHere(const Target &target) {
   Target host = Halide::get_host_target();
@@ -44,24 +92,35 @@ static bool canRunHere(const Target &target) {
   return true;
 }
 
-llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
+llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
   Target target;
+  std::string text = given.str();
+  llvm::Expected<std::vector<CudaArchitecture>> architectures = takeArchitectures(text);
+  if (!architectures)
+    return architectures.takeError();
   if (text == "host") {
     target = Halide::get_host_target();
   } else if (text == "opencl") {
     target = Halide::get_host_target().with_feature(Target::OpenCL);
   } else if (text == "cuda") {
-    target = Halide::get_host_target().with_feature(Target::CUDA).with_feature(Target::CUDACapability80);
+    target = Halide::get_host_target().with_feature(Target::CUDA);
+    if (architectures->empty())
+      target.set_feature(Target::CUDACapability80);
   } else {
-    if (!Target::validate_target_string(text.str()))
-      return llvm::createStringError("unknown target '" + text +
+    if (!Target::validate_target_string(text))
+      return llvm::createStringError("unknown target '" + given +
                                      "': expected host, cuda, opencl or a Halide target such as x86-64-linux-avx2-fma");
-    target = Target(text.str());
+    target = Target(text);
     // MachineCode.cpp has LLVM's back ends for these.
     if (target.arch != Target::X86 && (target.arch != Target::ARM || target.bits != 64))
-      return llvm::createStringError("kernels are not compiled for the processor of the target " + text +
+      return llvm::createStringError("kernels are not compiled for the processor of the target " + given +
                                      ": expected x86 or 64-bit ARM");
   }
+  if (!architectures->empty() && !target.has_feature(Target::CUDA))
+    return llvm::createStringError("the target " + given + " has " + architectures->front().name() +
+                                   ", but not cuda: expected a target such as x86-64-linux-cuda-sm_80");
+  if (!architectures->empty())
+    setCapability(target, *architectures);
   llvm::Expected<Device> device = deviceOf(target);
   if (!device)
     return device.takeError();
@@ -69,6 +128,7 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef text) {
   machine.device = *device;
   machine.runsHere = text == "host" || (*device != Device::Cpu && canRunHere(target));
   machine.target = target.to_string();
+  machine.tensorCores = std::move(*architectures);
   machine.vectorBytes = target.natural_vector_size<uint8_t>();
   bool many = target.arch == Target::ARM ? target.bits == 64 : target.has_feature(Target::AVX512);
   machine.vectorRegisters = many ? 32 : 16;

@@ -5,6 +5,10 @@
 
 using namespace attn;
 
+std::string CudaArchitecture::name() const {
+  return (llvm::Twine("sm_") + llvm::Twine(capability) + (isExact ? "a" : "")).str();
+}
+
 /// In tiles of queries, where the value needs no sums of its own: each thread has one for each column.
 static bool isTileableOnGpu(WeightedSumOp sum) {
   if (!isFusible(sum) || !isTileable(sum))

@@ -28,6 +28,10 @@ void Machine::print(llvm::raw_ostream &os) const {
   os << "target: " << target << "\nvectors: " << vectorBytes << " bytes, " << vectorRegisters << " registers, "
      << multiplyAdds
      << " of multiply-adds begin in a clock\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
+  for (const CudaArchitecture &architecture : tensorCores)
+    os << (&architecture == &tensorCores.front() ? "tensor cores: " : ", ") << architecture.name();
+  if (!tensorCores.empty())
+    os << '\n';
   if (cores)
     os << "cores: " << cores << '\n';
   for (unsigned level = 0; level < cacheBytes.size(); ++level)

@@ -36,10 +36,31 @@ static int load_module(void **module, const void *image, unsigned count, int *op
   return load(module, image, 0, 0, 0);
 }
 
+/* A function that is launched with more than 48 KiB of shared memory must be allowed to have it. Halide calls it an
+ * error of the launch where that fails. */
+static int launch(void *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
+                  unsigned threads_y, unsigned threads_z, unsigned shared, void *stream, void **arguments,
+                  void **extra) {
+  enum { ALLOWED = 48 << 10, MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
+  typedef int (*set_attribute)(void *, int, int);
+  typedef int (*launch_kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
+                               void **, void **);
+  int error = 0;
+  if (shared > ALLOWED)
+    error =
+        ((set_attribute)driver_function("cuFuncSetAttribute"))(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
+  if (error)
+    return error;
+  return ((launch_kernel)driver_function("cuLaunchKernel"))(function, blocks_x, blocks_y, blocks_z, threads_x,
+                                                            threads_y, threads_z, shared, stream, arguments, extra);
+}
+
 void *halide_cuda_get_symbol(void *user, const char *name) {
   (void)user;
   void *found = driver_function(name);
-  return found && strstr(name, "cuModuleLoadDataEx") == name ? (void *)load_module : found;
+  if (found && strstr(name, "cuModuleLoadDataEx") == name)
+    return (void *)load_module;
+  return found && strstr(name, "cuLaunchKernel") == name ? (void *)launch : found;
 }
 
 static int fail(const char *function, int error) {

@@ -2,6 +2,7 @@
  *
  * Each step is one Halide function. What is left to do between them is to make room for the tensors that one step
  * writes and later ones read, to choose among the variants of a step, and to run steps for one block after the other.
+ * On tensor cores, one launch may take the place of all steps (Launch.c).
  *
  *===----------------------------------------------------------------------===*/
 
@@ -156,6 +157,9 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   if (!call.program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);
+  int launched = 0, failed = attn_run_launch(signature, call.program, arguments, sizes, &launched);
+  if (failed || launched)
+    return failed;
   size_t intermediates = (size_t)call.program->intermediate_count, dimensions = 0;
   for (size_t i = 0; i < intermediates; ++i)
     dimensions += (size_t)call.program->intermediates[i].tensor.rank;

@@ -3,10 +3,11 @@
 import signal
 import sys
 
-from . import _attn
+from . import _attn, nvrtc
 
 
 def main() -> None:
     """Does what the command line says, as the attnc of a build does."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing of Python's runs until it has ended
+    nvrtc.locate()
     sys.exit(_attn.attnc(sys.argv))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from . import _attn, arrays
+from . import _attn, arrays, nvrtc
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Kernel:
     """A compiled kernel. Calling it from several threads at once is safe, and the interpreter's lock is not held meanwhile."""
 
     def __init__(self, source: str, **options: Any):
+        if "sm_" in options["target"]:
+            nvrtc.locate()
         self._source, self._given = source, options
         self._options = _attn.CompileOptions(**options)
         self._kernel = implementation = _attn.compile(source, self._options)
@@ -186,6 +188,7 @@ def compile(
     source: the path of an .attn file, or the text of a spec.
     kernel: which kernel of the source; needed where it has several.
     target: "host"; "cuda" or "opencl" for a GPU of this machine; or a Halide target string such as "x86-64-linux-avx2".
+        "cuda-sm_80,sm_90a" uses the tensor cores of these architectures where a kernel can (docs/tensor-cores.md); NVRTC compiles it.
     sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
     dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
     check_bounds: a call that uses a subscript which depends on data and is out of bounds is an IndexError; without, it is clamped.

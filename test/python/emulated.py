@@ -1,7 +1,8 @@
 """Runs the text of `attnc --emit=cuda` on the CPU: g++ compiles it against lib/CUDA/Emulation.h, ctypes calls it.
 
 A library holds many kernels, each with the function `run_NAME(arguments, seed, message, size)`: it runs all blocks of a
-launch, and returns the emulator's error in `message`, empty where there is none.
+launch, and returns the emulator's error in `message`, empty where there is none. `launch_attn_NAME` is the same for the
+driver of test/Tools/Inputs/fake_cuda.c, which was told the sizes of the launch.
 """
 
 import ctypes
@@ -29,6 +30,12 @@ extern "C" void run_{name}(const void *arguments, unsigned seed, char *message, 
   const auto &given = *static_cast<const Kernel::Arguments *>(arguments);
   std::string error = attn::emulation::launch(Kernel::blocks(given), Kernel::threads, Kernel::shared_bytes(), seed,
                                               [&] {{ attn_{name}(given); }});
+  snprintf(message, size, "%s", error.c_str());
+}}
+extern "C" void launch_attn_{name}(const void *arguments, unsigned blocks, unsigned threads, unsigned shared, char *message,
+                                   size_t size) {{
+  const auto &given = *static_cast<const attn::{name}_kernel::Arguments *>(arguments);
+  std::string error = attn::emulation::launch(blocks, threads, shared, 0, [&] {{ attn_{name}(given); }});
   snprintf(message, size, "%s", error.c_str());
 }}
 """
@@ -59,6 +66,7 @@ class Library:
         structs = re.finditer(r"struct (\w+)_kernel \{.*?struct Arguments \{(.*?)\n  \};", own, re.S)
         self.fields = {match[1]: fields(match[2]) for match in structs}
         source, target = folder / f"{name}.cpp", folder / f"{name}.so"
+        self.path = target
         entries = "".join(ENTRY.format(name=kernel) for kernel in self.fields)
         source.write_text('#include "Emulation.h"\n' + shared + own + entries)
         command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", f"-I{CUDA}", str(source), "-o", str(target)]

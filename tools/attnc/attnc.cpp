@@ -29,7 +29,7 @@ static cl::opt<std::string> kernel("kernel", cl::desc("Compile this kernel only"
 static cl::opt<std::string> target("target",
                                    cl::desc("Compile for this machine: host, cuda, opencl, or Halide targets such as "
                                             "arm-64-linux, of which a call takes the first that suits the processor "
-                                            "and where the tensors are"),
+                                            "and where the tensors are; cuda-sm_80,sm_90a uses tensor cores"),
                                    cl::value_desc("TARGET,..."), cl::init("host"), cl::cat(category));
 static cl::list<std::string> set("set", cl::desc("Fix a size at compile time"), cl::value_desc("NAME=INT"),
                                  cl::cat(category), cl::sub(always));

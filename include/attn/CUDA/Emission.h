@@ -9,12 +9,32 @@
 #define ATTN_CUDA_EMISSION_H
 
 #include "attn/Plan/Plan.h"
+#include "attn/Runtime/Signature.h"
 
 namespace attn {
 
-/// The CUDA C++ of `kernel`, which follows that of lib/CUDA/Attention.cuh. Fails where it computes something else than
-/// one attention on tensor cores: the error names what is not supported.
-llvm::Expected<std::string> emitCuda(KernelOp kernel, const Plan &plan);
+/// A kernel for tensor cores, which computes all outputs of a KernelOp at once, and what a launch of it takes. It is
+/// given one structure: for each parameter its value, or its address and strides; the same of each output; the sizes.
+struct CudaKernel {
+  static constexpr int64_t mostArgumentBytes = ATTN_MAX_LAUNCH_BYTES;
+
+  std::string name; ///< Of its function.
+  std::string text; ///< CUDA C++ that follows that of lib/CUDA/Attention.cuh.
+  TensorCorePlan plan;
+
+  /// There is a block for each tile of queries and each combination of the other indices.
+  SizeAttr queries;
+  std::vector<SizeAttr> others;
+  /// It is for calls in which these sizes are at most so many,
+  std::vector<std::pair<SizeAttr, int64_t>> limits;
+  /// and rows of these parameters and of this output have stride 1.
+  std::vector<unsigned> rowInputs;
+  unsigned rowOutput = 0;
+};
+
+/// Fails where `kernel` computes something else than one attention on tensor cores: the error names what is not
+/// supported.
+llvm::Expected<CudaKernel> emitCuda(KernelOp kernel, const Plan &plan);
 
 } // namespace attn
 

@@ -8,6 +8,7 @@
 #ifndef ATTN_HALIDE_LOWERING_H
 #define ATTN_HALIDE_LOWERING_H
 
+#include "attn/CUDA/Emission.h"
 #include "attn/IR/Attn.h"
 #include "attn/Plan/Plan.h"
 #include "llvm/Support/Error.h"
@@ -20,8 +21,10 @@
 namespace attn {
 
 /// The machine that a Halide target string names; "host" is the one this runs on, "cuda" and "opencl" are its GPU.
-/// An error for anything else.
+/// Architectures of NVIDIA's GPUs may follow "cuda": x86-64-linux-cuda-sm_80,sm_90a. An error for anything else.
 llvm::Expected<Machine> machineForTarget(llvm::StringRef target);
+/// The targets of a list that is separated by commas, as are the architectures in each.
+llvm::SmallVector<llvm::StringRef> splitTargets(llvm::StringRef targets);
 
 /// What `emit` can print of a lowered kernel.
 enum class HalideStage { Halide, Loops };
@@ -122,6 +125,9 @@ struct LoweredKernel {
   Device device = Device::Cpu;
   /// On a GPU, tensors in the CPU's memory are copied to it and back.
   bool copies = false;
+  /// On tensor cores: what takes the place of the steps in calls that it is for, and the architectures.
+  std::optional<CudaKernel> tensorCores;
+  std::vector<CudaArchitecture> architectures;
 };
 
 /// The functions of a kernel, in order.

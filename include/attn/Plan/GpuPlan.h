@@ -7,10 +7,21 @@
 #ifndef ATTN_PLAN_GPUPLAN_H
 #define ATTN_PLAN_GPUPLAN_H
 
+#include <string>
+
 namespace attn {
 
 /// Where a kernel runs.
 enum class Device { Cpu, Cuda, OpenCl };
+
+/// An architecture of NVIDIA's GPUs: sm_80, or sm_90a.
+struct CudaArchitecture {
+  unsigned capability = 80; ///< 8.0
+  bool isExact = false;     ///< "a": its code runs on this capability alone.
+
+  std::string name() const;
+  bool operator==(const CudaArchitecture &) const = default;
+};
 
 /// Sizes of the plans on a GPU: see docs/plans.md for their loop nests.
 struct GpuPlan {

@@ -30,7 +30,9 @@ struct Machine {
   unsigned vectorRegisters = 16; ///< How many of them there are.
   bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
   Device device = Device::Cpu;   ///< What runs the kernels.
-  bool runsHere = false;         ///< This process can run its code, given the device and its driver.
+  /// Whose tensor cores kernels are compiled for, the newest first. None: all kernels are Halide's.
+  std::vector<CudaArchitecture> tensorCores;
+  bool runsHere = false; ///< This process can run its code, given the device and its driver.
 
   // What predictions are made from. Nothing is measured: plans for a target are the same wherever they are made.
   double gigahertz = 3;      ///< Clock.

@@ -22,6 +22,7 @@ struct TensorCorePlan {
   int dotColumns = 128;   ///< Columns of tiles of queries and keys: a multiple of 16; those beyond the tensor's are 0.
   int valueColumns = 128; ///< Columns of tiles of values: likewise.
 
+  int threads() const { return 32 * warps; }
   /// The shared memory of a block: a tile of queries, two tiles of keys and of values, and the range of keys of each
   /// warp.
   int sharedBytes() const;

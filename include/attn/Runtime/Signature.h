@@ -121,6 +121,58 @@ typedef struct {
   const attn_block_tensor *tensors;
 } attn_blocks;
 
+enum attn_image_kind {
+  ATTN_IMAGE_CUBIN,       /* machine code for devices with this major number and no smaller minor one */
+  ATTN_IMAGE_EXACT_CUBIN, /* machine code for devices of this capability alone */
+  ATTN_IMAGE_PTX          /* what the driver compiles for any device that has no smaller capability */
+};
+
+/* Code of a kernel of CUDA. */
+typedef struct {
+  int64_t capability; /* of the device that it was made for: 80 is 8.0 */
+  int64_t kind;
+  int64_t bytes;
+  const char *data;
+} attn_image;
+
+/* A kernel is for calls in which `size` is at most `at_most`. */
+typedef struct {
+  attn_expression size;
+  int64_t at_most;
+} attn_bounded_size;
+
+/* What runs images on CUDA: functions of Halide's runtime. */
+typedef struct {
+  const void *(*interface)(void);
+  int (*copy_to_device)(void *context, void *buffer, const void *interface);
+  int (*allocate)(void *context, void *buffer, const void *interface);
+  int (*load)(void *context, void **state, const char *image, int bytes);
+  int (*run)(void *context, void *state, const char *function, int blocks_x, int blocks_y, int blocks_z, int threads_x,
+             int threads_y, int threads_z, int shared_bytes, const void *types, void **arguments,
+             const int8_t *is_buffer);
+  void (*release)(void *context, void *state);
+} attn_launcher;
+
+enum { ATTN_MAX_LAUNCH_BYTES = 4096 };
+
+/* Computes all outputs of a kernel at once, by one launch of a function that is given one structure of at most
+ * ATTN_MAX_LAUNCH_BYTES: for each input of rank 0 its value, for each other tensor its address and strides (in
+ * elements), then the sizes, as int; each where C would place it. */
+typedef struct {
+  const char *function;
+  int64_t image_count;
+  const attn_image *images; /* the first that is for the device is taken */
+  attn_expression blocks;
+  int64_t threads; /* of a block, and its shared memory */
+  int64_t shared_bytes;
+  int64_t limit_count; /* it is for calls within these limits, */
+  const attn_bounded_size *limits;
+  int64_t row_count; /* in which the last dimensions of these arguments have stride 1 */
+  const int64_t *rows;
+  void **state; /* what Halide's runtime knows the loaded images by */
+  const attn_launcher *launcher;
+} attn_launch;
+
 /* What drives a GPU: functions of Halide's runtime. */
 typedef struct {
   int64_t type;        /* DLDeviceType */
@@ -147,7 +199,8 @@ typedef struct {
   const uint64_t *features; /* words of bits, as halide_can_use_target_features takes them */
   int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */
   const attn_device *device;                                   /* where the tensors are; NULL: in the CPU's memory */
-  int64_t copies; /* tensors in the CPU's memory are copied to the device and back */
+  int64_t copies;            /* tensors in the CPU's memory are copied to the device and back */
+  const attn_launch *launch; /* in place of the steps where it is for the call and the device; NULL: none */
 } attn_program;
 
 typedef struct {

@@ -1,6 +1,8 @@
-/* A CUDA driver for tests, where there is none: a libcuda.so.1 whose devices have the CPU's memory and run nothing. It
- * prints each call that a program cares about, and fails where it is told to. */
+/* A CUDA driver for tests, where there is none: a libcuda.so.1 whose devices have the CPU's memory. It prints each call
+ * that a program cares about, and fails where it is told to. Its devices run nothing, but kernels for tensor cores that
+ * the library has which FAKE_CUDA_KERNELS names (emulated_kernel.cpp). */
 
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +36,14 @@ int cuInit(unsigned flags) {
   return result("cuInit");
 }
 
+/* NVRTC asks for it. */
+int cuGetExportTable(const void **table, const void *id) {
+  enum { NOT_FOUND = 500 };
+  (void)id;
+  *table = 0;
+  return NOT_FOUND;
+}
+
 int cuGetErrorName(int error, const char **name) {
   *name = error == 3 ? "CUDA_ERROR_NOT_INITIALIZED" : error == INVALID_DEVICE ? "CUDA_ERROR_INVALID_DEVICE" : 0;
   return 0;
@@ -44,10 +54,12 @@ int cuDeviceGet(int *device, int index) {
   return index >= 0 && index < DEVICES ? result("cuDeviceGet") : INVALID_DEVICE;
 }
 
+/* FAKE_CUDA_CAPABILITY: "80", or "80,90" where that of device 1 is another. */
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  (void)device;
-  *value = attribute == 75 ? 8 : 0; /* compute capability 8.0 */
-  return 0;
+  const char *given = getenv("FAKE_CUDA_CAPABILITY"), *second = given ? strchr(given, ',') : 0;
+  int capability = !given ? 80 : atoi(device && second ? second + 1 : given);
+  *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
+  return result("cuDeviceGetAttribute");
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -76,10 +88,24 @@ int cuCtxPopCurrent_v2(void **context) {
   return 0;
 }
 
+/* "sm_80" of PTX, "a cubin for sm_80" of machine code, whose ELF header has the number in its flags. */
+static void describe(const char *image, char *text, size_t size) {
+  const char *target = strstr(image, ".target sm_");
+  uint32_t flags = 0;
+  if (!strncmp(image, "\177ELF", 4)) {
+    memcpy(&flags, image + 48, sizeof flags);
+    snprintf(text, size, "a cubin for sm_%u", flags >> 8 & 0xff);
+  } else {
+    snprintf(text, size, target ? "sm_%d" : "unknown", target ? atoi(target + strlen(".target sm_")) : 0);
+  }
+}
+
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
   (void)options;
   (void)values;
-  printf("  load a module with %u options: %s\n", count, strstr(image, ".target sm_80") ? "sm_80" : "unknown");
+  char text[32];
+  describe(image, text, sizeof text);
+  printf("  load a module with %u options: %s\n", count, text);
   *module = module;
   return result("cuModuleLoadDataEx");
 }
@@ -92,13 +118,18 @@ int cuModuleUnload(void *module) {
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   (void)module;
   *function = (void *)name;
-  return 0;
+  return result("cuModuleGetFunction");
+}
+
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  printf("  attribute %d of %s is %d\n", attribute, (const char *)function, value);
+  return result("cuFuncSetAttribute");
 }
 
 int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
   printf("  allocate\n");
   int error = result("cuMemAlloc_v2");
-  *pointer = error ? 0 : (uint64_t)(uintptr_t)malloc(bytes);
+  *pointer = error ? 0 : (uint64_t)(uintptr_t)calloc(1, bytes);
   return error;
 }
 
@@ -129,19 +160,40 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
   return copy("copy from the device", (uint64_t)(uintptr_t)to, from, bytes, stream);
 }
 
-/* Says which of the memory that a test names is among the first arguments, which are pointers. */
+/* The kernel on the CPU; an error of the emulator is printed. */
+static void run(const char *function, unsigned blocks, unsigned threads, unsigned shared, const void *arguments) {
+  const char *path = getenv("FAKE_CUDA_KERNELS");
+  void *library = path ? dlopen(path, RTLD_NOW) : 0;
+  char name[256], message[512] = "";
+  snprintf(name, sizeof name, "launch_%s", function);
+  void (*kernel)(const void *, unsigned, unsigned, unsigned, char *, size_t) = 0;
+  if (library)
+    *(void **)&kernel = dlsym(library, name);
+  if (kernel)
+    kernel(arguments, blocks, threads, shared, message, sizeof message);
+  if (*message)
+    printf("  %s: %s\n", function, message);
+}
+
+/* Says which of the memory that a test names is among the first arguments, which are pointers, or what the first words
+ * of a structure are that is the only argument. */
 int cuLaunchKernel(void *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                    unsigned threads_y, unsigned threads_z, unsigned shared, void *stream, void **arguments,
                    void **extra) {
-  (void)function;
   (void)extra;
-  printf("  launch %u blocks of %u threads, %u shared bytes, device %d, stream %p", blocks_x * blocks_y * blocks_z,
-         threads_x * threads_y * threads_z, shared, *(int *)contexts[depth], stream);
-  const char *named = getenv("FAKE_CUDA_POINTERS");
-  for (int i = 0; named && i < atoi(named); ++i)
+  unsigned blocks = blocks_x * blocks_y * blocks_z, threads = threads_x * threads_y * threads_z;
+  printf("  launch %u blocks of %u threads, %u shared bytes, device %d, stream %p", blocks, threads, shared,
+         *(int *)contexts[depth], stream);
+  const char *pointers = getenv("FAKE_CUDA_POINTERS"), *words = getenv("FAKE_CUDA_WORDS");
+  for (int i = 0; pointers && i < atoi(pointers); ++i)
     printf("%s%p", i ? " " : ", memory ", *(void **)arguments[i]);
+  for (int i = 0; words && i < atoi(words); ++i)
+    printf("%s%#llx", i ? " " : ", given ", ((unsigned long long **)arguments)[0][i]);
   printf("\n");
-  return result("cuLaunchKernel");
+  int error = result("cuLaunchKernel");
+  if (!error)
+    run(function, blocks, threads, shared, arguments[0]);
+  return error;
 }
 
 int cuStreamSynchronize(void *stream) {
