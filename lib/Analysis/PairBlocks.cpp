@@ -85,7 +85,8 @@ private:
   void cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const;
   bool name(BlockArgument index, unsigned position);
   bool nameAxes(TensorOp statement);
-  bool nameAxes(ReduceOp sum, TensorOp statement);
+  bool nameAxesOfReads(Region &region);
+  bool hasAllAxes(Block::BlockArgListType indices, Block::BlockArgListType summed) const;
   bool isReadInBlocks(TensorOp statement) const;
   bool isInOrder() const;
 
@@ -116,14 +117,17 @@ static bool isFree(Value value) {
   return !op || (!isa<ReduceOp>(op) && llvm::all_of(op->getOperands(), isFree));
 }
 
-/// Whether `value` is one of the sums in its formula, times what has nothing to do with them, or a choice between such.
+/// Whether `value` is a sum in its formula or an element of pairs, times what has nothing to do with those; or a choice
+/// between such, or of 0: it is 0 where pairs are.
 static bool isLinear(Value value) {
   Operation *op = value.getDefiningOp();
   if (isa_and_nonnull<arith::MulFOp>(op))
     return isLinear(op->getOperand(0)) && isFree(op->getOperand(1));
   if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
-    return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) && isLinear(choice.getFalseValue());
-  return isa_and_nonnull<ReduceOp>(op);
+    return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) &&
+           (choosesZero(choice) || isLinear(choice.getFalseValue()));
+  auto read = dyn_cast_or_null<ReadOp>(op);
+  return isa_and_nonnull<ReduceOp>(op) || (read && isPairs(read.getTensor()));
 }
 
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
@@ -158,34 +162,54 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     return llvm::all_of(statement.getBody().getArguments(),
                         [&](BlockArgument index) { return name(index, index.getArgNumber()); });
   Value formula = statement.getBody().front().getTerminator()->getOperand(0);
-  return isa<FloatType>(formula.getType()) && isLinear(formula) &&
-         llvm::all_of(statement.getBody().getOps<ReduceOp>(), [&](ReduceOp sum) { return nameAxes(sum, statement); });
+  SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
+  bool readsInside =
+      statement.getBody()
+          .walk([&](ReadOp read) {
+            Region *region = read->getParentRegion();
+            bool isDirect = region == &statement.getBody() ||
+                            llvm::any_of(sums, [&](ReduceOp sum) { return region == &sum.getBody(); });
+            return !isDirect && isPairs(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance();
+          })
+          .wasInterrupted();
+  if (!isa<FloatType>(formula.getType()) || !isLinear(formula) || readsInside || !nameAxesOfReads(statement.getBody()))
+    return false;
+  // What has an element for each pair is stored as a whole only where it is returned.
+  if (sums.empty())
+    return llvm::any_of(statement.getResult().getUsers(), llvm::IsaPred<ReturnOp>) &&
+           hasAllAxes(statement.getBody().getArguments(), {});
+  return llvm::all_of(sums, [&](ReduceOp sum) {
+    if (sum.getKind() != ReduceKind::Sum || !nameAxesOfReads(sum.getBody()))
+      return false;
+    if (sum.isConditional())
+      for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))
+        if (std::optional<unsigned> axis = blocks.axisOf(index))
+          blocks.axes[inCondition] = *axis;
+    return hasAllAxes(statement.getBody().getArguments(), sum.getBody().getArguments());
+  });
 }
 
-/// The same of the variables of one sum.
-bool PairBlocksFinder::nameAxes(ReduceOp sum, TensorOp statement) {
-  bool isValid = sum.getKind() == ReduceKind::Sum;
-  sum.walk([&](ReadOp read) {
-    if (!isPairs(read.getTensor()))
-      return;
-    isValid &= read->getParentRegion() == &sum.getBody();
-    for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
-      if (auto index = dyn_cast<BlockArgument>(subscript))
-        isValid &= name(index, position);
+/// Names the variables by which the formula of `region` reads pairs, itself.
+bool PairBlocksFinder::nameAxesOfReads(Region &region) {
+  return llvm::all_of(region.getOps<ReadOp>(), [&](ReadOp read) {
+    return !isPairs(read.getTensor()) || llvm::all_of(llvm::enumerate(read.getSubscripts()), [&](auto subscript) {
+      auto index = dyn_cast<BlockArgument>(subscript.value());
+      return !index || name(index, subscript.index());
+    });
   });
-  if (sum.isConditional())
-    for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))
-      if (std::optional<unsigned> axis = blocks.axisOf(index))
-        blocks.axes[inCondition] = *axis;
-  // A variable for each axis.
+}
+
+/// Whether there is one variable for each axis.
+bool PairBlocksFinder::hasAllAxes(Block::BlockArgListType indices, Block::BlockArgListType summed) const {
   llvm::SmallBitVector found(blocks.rows.size() + 1);
-  for (Block::BlockArgListType indices : {statement.getBody().getArguments(), sum.getBody().getArguments()})
-    for (BlockArgument index : indices)
+  for (Block::BlockArgListType list : {indices, summed})
+    for (BlockArgument index : list)
       if (std::optional<unsigned> axis = blocks.axisOf(index)) {
-        isValid &= !found.test(*axis);
+        if (found.test(*axis))
+          return false;
         found.set(*axis);
       }
-  return isValid && found.all();
+  return found.all();
 }
 
 /// Whether nothing but the statements of these blocks reads the pairs that `statement` defines.

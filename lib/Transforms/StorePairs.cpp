@@ -21,10 +21,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Contribution.h"
-#include "Form.h"
-#include "Product.h"
-#include "Scores.h"
+#include "PairTensors.h"
 #include "Slice.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
@@ -41,42 +38,30 @@ namespace attn {
 } // namespace attn
 
 namespace {
-/// The pairs of one attention: tensors of one shape, whose last index is the key.
-class PairTensors {
-public:
-  explicit PairTensors(TensorOp weights) : weights(weights) { collect(); }
-
-  void store();
-
-private:
-  void collect();
-  bool contains(Value tensor) const { return tensors.contains(tensor); }
-  bool readsPairs(Operation *op);
-  SmallVector<TensorOp> sums();
-  SmallVector<Value> pairOf(ReduceOp reduce);
-  void normalise(TensorOp sum);
-  Value pairFactor(ArrayRef<Factor> factors, ArrayRef<Value> pair, ReduceOp reduce, TensorOp sum);
-  SmallVector<TensorOp> findStored();
-  void swallow(TensorOp statement);
-  SmallVector<Value> masksOf(TensorOp tensor);
-  void mask(TensorOp tensor);
-  void dropConditions(TensorOp sum);
-
-  TensorOp weights;
-  llvm::DenseSet<Value> tensors;
-  llvm::DenseSet<Value> stored;
-};
-
 struct StorePairs : attn::impl::AttnStorePairsBase<StorePairs> {
-  void runOnOperation() override {
-    for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
-      if (tensor->hasAttr(TensorOp::weightsName))
-        PairTensors(tensor).store();
-  }
+  void runOnOperation() override;
 };
 } // namespace
 
-static TensorOp definitionOf(Value tensor) { return tensor.getDefiningOp<TensorOp>(); }
+/// Whether every tensor that is to be stored can be computed for a block of rows at a time.
+static bool isInBlocks(KernelOp kernel) {
+  SmallVector<PairBlocks> blocks = findPairBlocks(kernel);
+  return llvm::all_of(kernel.getBody().front().getOps<TensorOp>(), [&](TensorOp tensor) {
+    return !isPairs(tensor.getResult()) ||
+           llvm::any_of(blocks, [&](const PairBlocks &each) { return each.contains(tensor); });
+  });
+}
+
+/// What cannot be computed in blocks is left as it was.
+void StorePairs::runOnOperation() {
+  KernelOp kernel = getOperation();
+  mlir::OwningOpRef<KernelOp> changed = kernel.clone();
+  for (TensorOp tensor : llvm::to_vector(changed->getBody().front().getOps<TensorOp>()))
+    if (tensor->hasAttr(TensorOp::weightsName))
+      PairTensors(tensor).store();
+  if (isInBlocks(*changed))
+    kernel.getBody().takeBody(changed->getBody());
+}
 
 /// The statement whose formula `op` is in.
 static TensorOp statementOf(Operation *op) {
@@ -84,13 +69,10 @@ static TensorOp statementOf(Operation *op) {
   return tensor ? tensor : op->getParentOfType<TensorOp>();
 }
 
-static Value formulaOf(TensorOp tensor) { return tensor.getBody().front().getTerminator()->getOperand(0); }
-
-/// The sum that is all of the formula, over any number of indices; or null.
-static ReduceOp wholeSum(TensorOp tensor) {
-  auto reduce = formulaOf(tensor).getDefiningOp<ReduceOp>();
-  bool is = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType());
-  return is ? reduce : ReduceOp();
+/// Whether `tensor` is no more than a formula of elements: what reads it can have that in its place.
+static bool isPointwise(TensorOp tensor) {
+  return tensor.getBody().getOps<ReduceOp>().empty() &&
+         llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>);
 }
 
 /// Whether `read` reads a tensor at the key of `statement`.
@@ -131,6 +113,14 @@ bool PairTensors::readsPairs(Operation *op) {
       .wasInterrupted();
 }
 
+/// Whether `tensor` reads pairs or what is summed of them.
+bool PairTensors::readsBlocks(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+    TensorOp definition = definitionOf(read.getTensor());
+    return contains(read.getTensor()) || (definition && !isPointwise(definition) && readsPairs(definition));
+  });
+}
+
 /// The statements that are nothing but a sum over pairs.
 SmallVector<TensorOp> PairTensors::sums() {
   SmallVector<TensorOp> found;
@@ -138,105 +128,6 @@ SmallVector<TensorOp> PairTensors::sums() {
     if (!contains(tensor.getResult()) && wholeSum(tensor) && readsPairs(tensor))
       found.push_back(tensor);
   return found;
-}
-
-/// The index variables by which `reduce` reads a pair, in its body; none where it reads pairs in no such way.
-SmallVector<Value> PairTensors::pairOf(ReduceOp reduce) {
-  SmallVector<Value> pair;
-  reduce.getBody().walk([&](ReadOp read) {
-    llvm::SmallDenseSet<Value> distinct(read.getSubscripts().begin(), read.getSubscripts().end());
-    if (contains(read.getTensor()) && distinct.size() == read.getSubscripts().size() &&
-        llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>) && isInRange(read))
-      pair.assign(read.getSubscripts().begin(), read.getSubscripts().end());
-    return pair.empty() ? WalkResult::advance() : WalkResult::interrupt();
-  });
-  return pair;
-}
-
-/// The product of `factors`, which depend on the indices `pair` alone, as a tensor of pairs before `sum`; read there if
-/// it is one already.
-Value PairTensors::pairFactor(ArrayRef<Factor> factors, ArrayRef<Value> pair, ReduceOp reduce, TensorOp sum) {
-  auto read = factors.front().value.getDefiningOp<ReadOp>();
-  if (factors.size() == 1 && !factors.front().inverse && read && contains(read.getTensor()) &&
-      llvm::equal(read.getSubscripts(), pair))
-    return read.getTensor();
-  OpBuilder builder(sum);
-  auto kernel = sum->getParentOfType<KernelOp>();
-  auto tensor = TensorOp::create(builder, reduce.getLoc(), freshName(kernel, (sum.getName() + "_pairs").str()),
-                                 weights.getIndices(), weights.getResult().getType());
-  Block &body = tensor.getBody().front();
-  builder.setInsertionPointToEnd(&body);
-  IRMapping mapping;
-  for (auto [index, argument] : llvm::zip_equal(pair, body.getArguments()))
-    mapping.map(index, argument);
-  Value product = multiply(factors, false, reduce.getType(), mapping, builder, reduce.getLoc());
-  YieldOp::create(builder, reduce.getLoc(), product);
-  if (TensorOp same = earlierCopy(tensor)) {
-    tensor.erase();
-    return same.getResult();
-  }
-  tensors.insert(tensor.getResult());
-  return tensor.getResult();
-}
-
-/// Rewrites the terms of a sum: a factor that is read from a tensor of pairs, others, those of the columns last; what
-/// no index of the sum changes is multiplied outside.
-void PairTensors::normalise(TensorOp sum) {
-  ReduceOp reduce = wholeSum(sum);
-  SmallVector<Value> pair = pairOf(reduce);
-  if (pair.empty() || reduce.getType() != weights.getResult().getType().getElementType())
-    return;
-  Block::BlockArgListType indices = sum.getBody().getArguments(), summed = reduce.getBody().getArguments();
-  Product product = Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
-  SmallVector<Factor> outside, ofPairs, others, columns;
-  for (const Factor &factor : product.factors) {
-    auto has = [&](Value index) { return factor.indices.contains(cast<BlockArgument>(index)); };
-    bool ofPair = has(pair.back()) && factor.indices.size() > 1 &&
-                  llvm::all_of(factor.indices, [&](Value index) { return llvm::is_contained(pair, index); });
-    if (llvm::none_of(summed, has))
-      outside.push_back(factor);
-    else if (ofPair)
-      ofPairs.push_back(factor);
-    else
-      (!indices.empty() && has(indices.back()) ? columns : others).push_back(factor);
-  }
-  if (ofPairs.empty())
-    return;
-  Value pairs = pairFactor(ofPairs, pair, reduce, sum);
-
-  OpBuilder builder(reduce);
-  Location location = reduce.getLoc();
-  SmallVector<SizeAttr> sizes(reduce.getSizes().getAsRange<SizeAttr>());
-  auto terms = ReduceOp::create(builder, location, ReduceKind::Sum, reduce.getIndices(), sizes, reduce.getType(),
-                                ValueRange(), Value(), reduce.isConditional());
-  auto enter = [&](Region &from, Region &to) {
-    IRMapping mapping;
-    mapping.map(indices, indices);
-    mapping.map(from.getArguments(), to.getArguments());
-    builder.setInsertionPointToEnd(&to.front());
-    return mapping;
-  };
-  IRMapping mapping = enter(reduce.getBody(), terms.getBody());
-  SmallVector<Value> subscripts = llvm::map_to_vector(pair, [&](Value index) { return mapping.lookup(index); });
-  Value term = ReadOp::create(builder, location, pairs, subscripts);
-  for (ArrayRef<Factor> factors : {ArrayRef<Factor>(others), ArrayRef<Factor>(columns)})
-    if (!factors.empty())
-      term = arith::MulFOp::create(builder, location, term,
-                                   multiply(factors, false, reduce.getType(), mapping, builder, location));
-  YieldOp::create(builder, location, term);
-  if (reduce.isConditional()) {
-    IRMapping inCondition = enter(reduce.getWhere(), terms.getWhere());
-    YieldOp::create(builder, location, cloneBlock(reduce.getWhere().front(), inCondition, builder));
-  }
-  builder.setInsertionPointAfter(terms);
-  Value total = terms;
-  if (!outside.empty() || product.negative) {
-    Value factor = multiply(outside, product.negative, reduce.getType(), mapping, builder, location);
-    total = arith::MulFOp::create(builder, location, total, factor);
-  }
-  reduce.replaceAllUsesWith(total);
-  reduce.erase();
-  eraseUnused(sum.getBody().front());
 }
 
 /// Whether an element costs more than arithmetic on what is there.
@@ -249,9 +140,9 @@ static bool isDear(TensorOp tensor) {
       .wasInterrupted();
 }
 
-/// Pairs that two statements need which are stored or sums, in order. Others are part of what reads them.
-SmallVector<TensorOp> PairTensors::findStored() {
-  SmallVector<TensorOp> found;
+/// Finds the pairs that two statements need which are stored or sums; and those that a sum reads, if they cost more
+/// than arithmetic: its other factors have more indices. Others are part of what reads them.
+void PairTensors::findStored() {
   llvm::DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> consumers;
   for (Operation &op : llvm::reverse(*weights->getBlock())) {
     auto tensor = dyn_cast<TensorOp>(op);
@@ -262,6 +153,8 @@ SmallVector<TensorOp> PairTensors::findStored() {
     for (Operation *user : tensor.getResult().getUsers()) {
       TensorOp reader = statementOf(user);
       bool isPart = contains(reader.getResult()) && !stored.contains(reader.getResult());
+      if (!contains(reader.getResult()) && isPointwise(reader)) // a mask
+        continue;
       isSummed |= !contains(reader.getResult());
       if (isPart)
         needing.insert(consumers[reader].begin(), consumers[reader].end());
@@ -270,117 +163,48 @@ SmallVector<TensorOp> PairTensors::findStored() {
     }
     if (needing.size() >= 2 && (isSummed || isDear(tensor))) {
       stored.insert(tensor.getResult());
-      found.insert(found.begin(), tensor);
     }
     consumers[tensor] = std::move(needing);
   }
-  return found;
+  for (TensorOp sum : sums())
+    sum.getBody().walk([&](ReadOp read) {
+      if (contains(read.getTensor()) && isDearPart(definitionOf(read.getTensor())))
+        stored.insert(read.getTensor());
+    });
 }
 
-/// Puts into the formula of `statement` those of the pairs that are not stored.
+/// Whether `tensor` is not stored, and costs more than arithmetic with the pairs that become part of it.
+bool PairTensors::isDearPart(TensorOp tensor) {
+  if (stored.contains(tensor.getResult()))
+    return false;
+  bool readsDear = false;
+  tensor.getBody().walk(
+      [&](ReadOp read) { readsDear |= contains(read.getTensor()) && isDearPart(definitionOf(read.getTensor())); });
+  return readsDear || isDear(tensor);
+}
+
+/// Puts into the formula of `statement` those of the pairs that are not stored, and what is computed of the elements of
+/// pairs (masks) or of their sums (a row's dot product and another).
 void PairTensors::swallow(TensorOp statement) {
   for (bool changed = true; changed;) {
     changed = false;
     SmallVector<ReadOp> reads;
     statement.getBody().walk([&](ReadOp read) { reads.push_back(read); });
-    for (ReadOp read : reads)
-      if (contains(read.getTensor()) && !stored.contains(read.getTensor()) && isInRange(read)) {
-        substituteFormula(read, definitionOf(read.getTensor()));
+    for (ReadOp read : reads) {
+      TensorOp tensor = definitionOf(read.getTensor());
+      bool isPart = tensor && !stored.contains(read.getTensor()) && isInRange(read) &&
+                    (contains(read.getTensor()) || (isPointwise(tensor) && readsBlocks(tensor)));
+      if (isPart) {
+        substituteFormula(read, tensor);
         changed = true;
       }
-  }
-}
-
-/// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
-SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
-  SmallVector<Value> masks;
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  auto addConjuncts = [&](auto &self, Value condition) -> void {
-    if (auto both = condition.getDefiningOp<arith::AndIOp>()) {
-      self(self, both.getLhs());
-      self(self, both.getRhs());
-    } else if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices)) {
-      masks.push_back(read.getTensor());
     }
-  };
-  Value formula = formulaOf(tensor);
-  if (Value mask = maskOf(tensor)) {
-    addConjuncts(addConjuncts, mask);
-    formula = formula.getDefiningOp<arith::SelectOp>().getTrueValue();
   }
-  for (ReadOp read : tensor.getBody().getOps<ReadOp>())
-    if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices) && isMultipleOf(formula, read))
-      llvm::append_range(masks, masksOf(definitionOf(read.getTensor())));
-  return masks;
 }
 
-/// Makes a tensor that is a multiple of one that is masked 0 where that is, whatever it is multiplied by.
-void PairTensors::mask(TensorOp tensor) {
-  Value formula = formulaOf(tensor);
-  SmallVector<Value> masks = masksOf(tensor);
-  if (masks.empty() || formula.getDefiningOp<arith::SelectOp>())
-    return;
-  OpBuilder builder(tensor.getBody().front().getTerminator());
-  Location location = tensor.getLoc();
-  Value condition;
-  for (Value mask : llvm::SmallSetVector<Value, 2>(masks.begin(), masks.end())) {
-    Value isVisible = ReadOp::create(builder, location, mask, ValueRange(tensor.getBody().getArguments()));
-    condition = condition ? arith::AndIOp::create(builder, location, condition, isVisible).getResult() : isVisible;
-  }
-  Value zero = floatConstant(0, formula.getType(), builder, location);
-  Value masked = arith::SelectOp::create(builder, location, condition, formula, zero);
-  tensor.getBody().front().getTerminator()->setOperand(0, masked);
-}
-
-/// Drops what the condition of a sum asks for and the pairs that it reads are 0 without.
-void PairTensors::dropConditions(TensorOp sum) {
-  SmallVector<ReduceOp> sums(sum.getBody().getOps<ReduceOp>());
-  if (sums.size() != 1 || !sums.front().isConditional())
-    return;
-  ReduceOp reduce = sums.front();
-  Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
-  // Masks and where they are read.
-  SmallVector<std::pair<Value, SmallVector<Value>>> known;
-  for (ReadOp read : body.getOps<ReadOp>())
-    if (stored.contains(read.getTensor()) && isMultipleOf(body.getTerminator()->getOperand(0), read))
-      for (Value mask : masksOf(definitionOf(read.getTensor())))
-        known.push_back({mask, SmallVector<Value>(read.getSubscripts())});
-  auto isKnown = [&](Value condition) {
-    auto read = condition.getDefiningOp<ReadOp>();
-    return read && llvm::any_of(known, [&](auto &mask) {
-             return mask.first == read.getTensor() &&
-                    llvm::all_of_zip(mask.second, read.getSubscripts(), [&](Value inBody, Value inWhere) {
-                      auto a = dyn_cast<BlockArgument>(inBody), b = dyn_cast<BlockArgument>(inWhere);
-                      bool isSummed = a && b && a.getOwner() == &body && b.getOwner() == &where;
-                      return inBody == inWhere || (isSummed && a.getArgNumber() == b.getArgNumber());
-                    });
-           });
-  };
-  SmallVector<Value> left;
-  auto collectLeft = [&](auto &self, Value condition) -> void {
-    auto both = condition.getDefiningOp<arith::AndIOp>();
-    if (both) {
-      self(self, both.getLhs());
-      self(self, both.getRhs());
-    } else if (!isKnown(condition)) {
-      left.push_back(condition);
-    }
-  };
-  collectLeft(collectLeft, where.getTerminator()->getOperand(0));
-  OpBuilder builder(where.getTerminator());
-  if (!left.empty()) {
-    Value condition;
-    for (Value each : left)
-      condition = condition ? arith::AndIOp::create(builder, reduce.getLoc(), condition, each).getResult() : each;
-    where.getTerminator()->setOperand(0, condition);
-    eraseUnused(where);
-    return;
-  }
-  Value all = sumLike(reduce, {}, builder = OpBuilder(reduce), [&](OpBuilder &inside, IRMapping &mapping) {
-    return cloneSlice(body.getTerminator()->getOperand(0), mapping, inside);
-  });
-  reduce.replaceAllUsesWith(all);
-  reduce.erase();
+SmallVector<TensorOp> PairTensors::storedTensors() {
+  return llvm::to_vector(llvm::make_filter_range(weights->getBlock()->getOps<TensorOp>(),
+                                                 [&](TensorOp tensor) { return stored.contains(tensor.getResult()); }));
 }
 
 void PairTensors::store() {
@@ -388,19 +212,26 @@ void PairTensors::store() {
     return;
   for (TensorOp sum : sums())
     normalise(sum);
-  SmallVector<TensorOp> found = findStored();
-  for (TensorOp tensor : found)
+  findStored();
+  for (TensorOp tensor : storedTensors())
     mask(tensor);
   // Masks are looked up in formulas that read the tensors they come from.
   SmallVector<TensorOp> readers;
   for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>())
-    if (stored.contains(tensor.getResult()) || (!contains(tensor.getResult()) && readsPairs(tensor)))
+    if (stored.contains(tensor.getResult()) ||
+        (!contains(tensor.getResult()) && !isPointwise(tensor) && readsPairs(tensor)))
       readers.push_back(tensor);
   for (TensorOp reader : readers)
-    if (!stored.contains(reader.getResult()))
+    if (!stored.contains(reader.getResult())) {
+      dropChoice(reader);
       dropConditions(reader);
+    }
   for (TensorOp reader : readers)
     swallow(reader);
-  for (TensorOp tensor : found)
+  for (TensorOp tensor : storedTensors())
     tensor->setAttr(TensorOp::pairsName, UnitAttr::get(tensor.getContext()));
+  SmallVector<TensorOp> all(weights->getBlock()->getOps<TensorOp>());
+  for (TensorOp tensor : llvm::reverse(all))
+    if (tensor.getResult().use_empty())
+      tensor.erase();
 }

@@ -42,7 +42,7 @@ mlir::Value maskOf(TensorOp tensor);
 /// Statements that are computed for one block of rows after the other.
 class PairBlocks {
 public:
-  /// In order: tensors of pairs, and sums that read them.
+  /// In order: tensors of pairs, sums that read them, and what is a multiple of their elements.
   llvm::SmallVector<TensorOp> statements;
   /// The positions of the rows, among the indices of the pairs, that are cut into blocks; the outermost first.
   llvm::SmallVector<unsigned> rows;
@@ -55,7 +55,7 @@ public:
   std::optional<unsigned> axisOf(mlir::BlockArgument index) const;
   /// The axis of each dimension of the tensor that a statement defines.
   llvm::SmallVector<std::optional<unsigned>> axesOf(TensorOp statement) const;
-  /// Whether each block adds to the elements of the statement, a sum, instead of defining its own.
+  /// Whether each block adds to the elements of the statement, instead of defining its own.
   bool isAdded(TensorOp statement) const;
   /// "blocks of b, h, m: weight stored, grad_v added, grad_score stored, grad_q".
   std::string str() const;
@@ -65,7 +65,7 @@ private:
   llvm::DenseMap<mlir::Value, unsigned> axes;
 };
 
-/// The blocks of a kernel. Pairs that cannot be computed so are in none of them: they are tensors like all others.
+/// The blocks of a kernel. Pairs that cannot be computed so are in none of them.
 llvm::SmallVector<PairBlocks> findPairBlocks(KernelOp kernel);
 
 /// The graph ops of a kernel, its return included, in an order in which those of each of `blocks` follow each other.
