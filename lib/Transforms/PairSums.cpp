@@ -110,7 +110,9 @@ void PairTensors::normalise(TensorOp sum) {
   builder.setInsertionPointAfter(terms);
   Value total = terms;
   if (!outside.empty() || product.negative) {
-    Value factor = multiply(outside, product.negative, reduce.getType(), mapping, builder, location);
+    IRMapping outsideMapping; // what factors of the terms use, too, is copied again
+    outsideMapping.map(indices, indices);
+    Value factor = multiply(outside, product.negative, reduce.getType(), outsideMapping, builder, location);
     total = arith::MulFOp::create(builder, location, total, factor);
   }
   reduce.replaceAllUsesWith(total);

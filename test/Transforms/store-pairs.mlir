@@ -133,6 +133,42 @@ attn.kernel @one_sum(%x: !attn.tensor<[M, N], f32>, %grad_out: !attn.tensor<[M, 
   attn.return %grad_v : !attn.tensor<[N, E], f32> as f32
 }
 
+// What is used in a sum's terms and multiplied outside is computed in both places.
+// CHECK-LABEL: attn.kernel @both_places(
+// CHECK:         %grad_k = attn.tensor
+// CHECK:           attn.reduce sum
+// CHECK:             math.sqrt
+// CHECK:           }
+// CHECK:           math.sqrt
+attn.kernel @both_places(%x: !attn.tensor<[M, N], f32>, %q: !attn.tensor<[M, D], f32>, %s: !attn.tensor<[], f32> = unit) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %sum = attn.tensor "sum"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %s[] : !attn.tensor<[], f32>
+      %3 = math.sqrt %2 : f32
+      %4 = arith.mulf %1, %3 : f32
+      %5 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %6 = arith.addf %5, %3 : f32
+      %7 = arith.mulf %4, %6 : f32
+      attn.yield %7 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %sum : !attn.tensor<[M], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32
+}
+
 // A derivative that both sums have as a factor is stored in the place of the gradient that it multiplies.
 // CHECK-LABEL: attn.kernel @factor(
 // CHECK:         attn.tensor "weight"{{.*}} {attn.pairs, attn.weights}
