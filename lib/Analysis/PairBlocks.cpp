@@ -130,6 +130,21 @@ static bool isLinear(Value value) {
   return isa_and_nonnull<ReduceOp>(op) || (read && isPairs(read.getTensor()));
 }
 
+/// Whether `value`, a sum's term, is 0 where the pairs that it reads are.
+static bool isMultipleOfPairs(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (auto read = dyn_cast_or_null<ReadOp>(op))
+    return isPairs(read.getTensor());
+  if (isa_and_nonnull<arith::MulFOp>(op))
+    return llvm::any_of(op->getOperands(), isMultipleOfPairs);
+  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
+    return llvm::all_of(op->getOperands(), isMultipleOfPairs);
+  if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
+    return isMultipleOfPairs(choice.getTrueValue()) &&
+           (choosesZero(choice) || isMultipleOfPairs(choice.getFalseValue()));
+  return isa_and_nonnull<arith::DivFOp, arith::NegFOp, DropoutOp>(op) && isMultipleOfPairs(op->getOperand(0));
+}
+
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
 /// it is a tensor of pairs.
 void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const {
@@ -179,7 +194,10 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     return llvm::any_of(statement.getResult().getUsers(), llvm::IsaPred<ReturnOp>) &&
            hasAllAxes(statement.getBody().getArguments(), {});
   return llvm::all_of(sums, [&](ReduceOp sum) {
-    if (sum.getKind() != ReduceKind::Sum || !nameAxesOfReads(sum.getBody()))
+    // Blocks leave out the keys at which all pairs are 0.
+    bool isProduct =
+        sum.getKind() == ReduceKind::Sum && isMultipleOfPairs(sum.getBody().front().getTerminator()->getOperand(0));
+    if (!isProduct || !nameAxesOfReads(sum.getBody()))
       return false;
     if (sum.isConditional())
       for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))

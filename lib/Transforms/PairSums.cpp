@@ -176,6 +176,7 @@ void PairTensors::dropChoice(TensorOp tensor) {
   if (mask && choosesZero(choice) && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
       llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor()))
     tensor.getBody().front().getTerminator()->setOperand(0, read);
+  eraseUnused(tensor.getBody().front());
 }
 
 /// Drops what the condition of a sum asks for and the pairs that it reads are 0 without.

@@ -133,6 +133,36 @@ attn.kernel @one_sum(%x: !attn.tensor<[M, N], f32>, %grad_out: !attn.tensor<[M, 
   attn.return %grad_v : !attn.tensor<[N, E], f32> as f32
 }
 
+// A term that is not 0 where the pairs are must be added up for all keys: nothing is changed.
+// CHECK-LABEL: attn.kernel @not_a_multiple(
+// CHECK-NOT:     attn.pairs
+attn.kernel @not_a_multiple(%x: !attn.tensor<[M, N], f32>, %q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.addf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32
+}
+
 // What is used in a sum's terms and multiplied outside is computed in both places.
 // CHECK-LABEL: attn.kernel @both_places(
 // CHECK:         %grad_k = attn.tensor
