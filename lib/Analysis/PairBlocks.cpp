@@ -113,8 +113,15 @@ static bool uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
 
 /// Whether no sum of the formula that `value` is in has to do with it.
 static bool isFree(Value value) {
-  Operation *op = isa<AttnTensorType>(value.getType()) ? nullptr : value.getDefiningOp();
-  return !op || (!isa<ReduceOp>(op) && llvm::all_of(op->getOperands(), isFree));
+  llvm::SetVector<Operation *> slice;
+  auto visit = [&](Value part) {
+    if (Operation *op = isa<AttnTensorType>(part.getType()) ? nullptr : part.getDefiningOp())
+      slice.insert(op);
+  };
+  visit(value);
+  for (size_t position = 0; position < slice.size(); ++position)
+    llvm::for_each(slice[position]->getOperands(), visit);
+  return llvm::none_of(slice, llvm::IsaPred<ReduceOp>);
 }
 
 /// Whether `value` is a sum in its formula or an element of pairs, times what has nothing to do with those; or a choice
@@ -130,19 +137,26 @@ static bool isLinear(Value value) {
   return isa_and_nonnull<ReduceOp>(op) || (read && isPairs(read.getTensor()));
 }
 
-/// Whether `value`, a sum's term, is 0 where the pairs that it reads are.
-static bool isMultipleOfPairs(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (auto read = dyn_cast_or_null<ReadOp>(op))
-    return isPairs(read.getTensor());
-  if (isa_and_nonnull<arith::MulFOp>(op))
-    return llvm::any_of(op->getOperands(), isMultipleOfPairs);
-  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
-    return llvm::all_of(op->getOperands(), isMultipleOfPairs);
-  if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
-    return isMultipleOfPairs(choice.getTrueValue()) &&
-           (choosesZero(choice) || isMultipleOfPairs(choice.getFalseValue()));
-  return isa_and_nonnull<arith::DivFOp, arith::NegFOp, DropoutOp>(op) && isMultipleOfPairs(op->getOperand(0));
+/// Whether the term of `sum` is 0 where the pairs that it reads are.
+static bool isMultipleOfPairs(ReduceOp sum) {
+  llvm::DenseSet<Value> multiples;
+  auto is = [&](Value value) { return multiples.contains(value); };
+  for (Operation &op : sum.getBody().front()) {
+    bool isMultiple = false;
+    if (auto read = dyn_cast<ReadOp>(op))
+      isMultiple = isPairs(read.getTensor());
+    else if (isa<arith::MulFOp>(op))
+      isMultiple = llvm::any_of(op.getOperands(), is);
+    else if (isa<arith::AddFOp, arith::SubFOp>(op))
+      isMultiple = llvm::all_of(op.getOperands(), is);
+    else if (auto choice = dyn_cast<arith::SelectOp>(op))
+      isMultiple = is(choice.getTrueValue()) && (choosesZero(choice) || is(choice.getFalseValue()));
+    else if (isa<arith::DivFOp, arith::NegFOp, DropoutOp>(op))
+      isMultiple = is(op.getOperand(0));
+    if (isMultiple)
+      multiples.insert(op.getResult(0));
+  }
+  return is(sum.getBody().front().getTerminator()->getOperand(0));
 }
 
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
@@ -195,9 +209,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
            hasAllAxes(statement.getBody().getArguments(), {});
   return llvm::all_of(sums, [&](ReduceOp sum) {
     // Blocks leave out the keys at which all pairs are 0.
-    bool isProduct =
-        sum.getKind() == ReduceKind::Sum && isMultipleOfPairs(sum.getBody().front().getTerminator()->getOperand(0));
-    if (!isProduct || !nameAxesOfReads(sum.getBody()))
+    if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))
       return false;
     if (sum.isConditional())
       for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))

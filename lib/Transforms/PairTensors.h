@@ -31,7 +31,6 @@ private:
   llvm::SmallVector<TensorOp> sums();
   llvm::SmallVector<TensorOp> storedTensors();
   void findStored();
-  bool isDearPart(TensorOp tensor);
   void swallow(TensorOp statement);
 
   // What reads them (PairSums.cpp).

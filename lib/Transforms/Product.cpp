@@ -8,8 +8,11 @@
 using namespace mlir;
 using namespace attn;
 
+/// A product of products that are each used twice has more factors than it is useful to know.
+static constexpr size_t mostFactors = 64;
+
 static void collectFactors(Value value, bool inverse, Product &product) {
-  Operation *op = value.getDefiningOp();
+  Operation *op = product.factors.size() < mostFactors ? value.getDefiningOp() : nullptr;
   if (isa_and_nonnull<arith::MulFOp>(op)) {
     collectFactors(op->getOperand(0), inverse, product);
     collectFactors(op->getOperand(1), inverse, product);

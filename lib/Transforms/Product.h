@@ -16,7 +16,8 @@ struct Factor {
   IndexSet indices;
 };
 
-/// A value as the product of factors that are none themselves, maybe times −1.
+/// A value as the product of factors, maybe times −1. The factors are no products themselves, unless there are very
+/// many.
 struct Product {
   llvm::SmallVector<Factor> factors;
   bool negative = false;

@@ -59,6 +59,10 @@ void StorePairs::runOnOperation() {
   for (TensorOp tensor : llvm::to_vector(changed->getBody().front().getOps<TensorOp>()))
     if (tensor->hasAttr(TensorOp::weightsName))
       PairTensors(tensor).store();
+  SmallVector<TensorOp> tensors(changed->getBody().front().getOps<TensorOp>());
+  for (TensorOp tensor : llvm::reverse(tensors))
+    if (tensor.getResult().use_empty())
+      tensor.erase();
   if (isInBlocks(*changed))
     kernel.getBody().takeBody(changed->getBody());
 }
@@ -161,26 +165,25 @@ void PairTensors::findStored() {
       else
         needing.insert(reader);
     }
-    if (needing.size() >= 2 && (isSummed || isDear(tensor))) {
+    if (needing.size() >= 2 && (isSummed || isDear(tensor)))
       stored.insert(tensor.getResult());
-    }
     consumers[tensor] = std::move(needing);
+  }
+  // With the pairs that become part of them.
+  llvm::DenseSet<Value> dear;
+  for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>()) {
+    if (!contains(tensor.getResult()) || stored.contains(tensor.getResult()))
+      continue;
+    bool readsDear = false;
+    tensor.getBody().walk([&](ReadOp read) { readsDear |= dear.contains(read.getTensor()); });
+    if (readsDear || isDear(tensor))
+      dear.insert(tensor.getResult());
   }
   for (TensorOp sum : sums())
     sum.getBody().walk([&](ReadOp read) {
-      if (contains(read.getTensor()) && isDearPart(definitionOf(read.getTensor())))
+      if (dear.contains(read.getTensor()))
         stored.insert(read.getTensor());
     });
-}
-
-/// Whether `tensor` is not stored, and costs more than arithmetic with the pairs that become part of it.
-bool PairTensors::isDearPart(TensorOp tensor) {
-  if (stored.contains(tensor.getResult()))
-    return false;
-  bool readsDear = false;
-  tensor.getBody().walk(
-      [&](ReadOp read) { readsDear |= contains(read.getTensor()) && isDearPart(definitionOf(read.getTensor())); });
-  return readsDear || isDear(tensor);
 }
 
 /// Puts into the formula of `statement` those of the pairs that are not stored, and what is computed of the elements of
@@ -230,8 +233,4 @@ void PairTensors::store() {
     swallow(reader);
   for (TensorOp tensor : storedTensors())
     tensor->setAttr(TensorOp::pairsName, UnitAttr::get(tensor.getContext()));
-  SmallVector<TensorOp> all(weights->getBlock()->getOps<TensorOp>());
-  for (TensorOp tensor : llvm::reverse(all))
-    if (tensor.getResult().use_empty())
-      tensor.erase();
 }
