@@ -124,21 +124,36 @@ void PairTensors::normalise(TensorOp sum) {
 // Masks
 //===----------------------------------------------------------------------===//
 
+/// What must all hold for `condition` to.
+static SmallVector<Value> conjunctsOf(Value condition) {
+  SmallVector<Value> conjuncts{condition};
+  for (size_t position = 0; position < conjuncts.size();)
+    if (auto both = conjuncts[position].getDefiningOp<arith::AndIOp>()) {
+      conjuncts[position] = both.getLhs();
+      conjuncts.insert(conjuncts.begin() + position + 1, both.getRhs());
+    } else {
+      ++position;
+    }
+  return conjuncts;
+}
+
+/// Whether all of `conditions` hold; there is one at least.
+static Value conjunction(ArrayRef<Value> conditions, OpBuilder &builder) {
+  Value all = conditions.front();
+  for (Value condition : conditions.drop_front())
+    all = arith::AndIOp::create(builder, condition.getLoc(), all, condition);
+  return all;
+}
+
 /// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
 SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
   SmallVector<Value> masks;
   Block::BlockArgListType indices = tensor.getBody().getArguments();
-  auto addConjuncts = [&](auto &self, Value condition) -> void {
-    if (auto both = condition.getDefiningOp<arith::AndIOp>()) {
-      self(self, both.getLhs());
-      self(self, both.getRhs());
-    } else if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices)) {
-      masks.push_back(read.getTensor());
-    }
-  };
   Value formula = formulaOf(tensor);
   if (Value mask = maskOf(tensor)) {
-    addConjuncts(addConjuncts, mask);
+    for (Value condition : conjunctsOf(mask))
+      if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices))
+        masks.push_back(read.getTensor());
     formula = formula.getDefiningOp<arith::SelectOp>().getTrueValue();
   }
   for (ReadOp read : tensor.getBody().getOps<ReadOp>())
@@ -155,13 +170,12 @@ void PairTensors::mask(TensorOp tensor) {
     return;
   OpBuilder builder(tensor.getBody().front().getTerminator());
   Location location = tensor.getLoc();
-  Value condition;
-  for (Value mask : llvm::SmallSetVector<Value, 2>(masks.begin(), masks.end())) {
-    Value isVisible = ReadOp::create(builder, location, mask, ValueRange(tensor.getBody().getArguments()));
-    condition = condition ? arith::AndIOp::create(builder, location, condition, isVisible).getResult() : isVisible;
-  }
-  Value zero = floatConstant(0, formula.getType(), builder, location);
-  Value masked = arith::SelectOp::create(builder, location, condition, formula, zero);
+  SmallVector<Value> conditions;
+  llvm::SmallSetVector<Value, 2> distinct(masks.begin(), masks.end());
+  for (Value mask : distinct)
+    conditions.push_back(ReadOp::create(builder, location, mask, ValueRange(tensor.getBody().getArguments())));
+  Value isVisible = conjunction(conditions, builder), zero = floatConstant(0, formula.getType(), builder, location);
+  Value masked = arith::SelectOp::create(builder, location, isVisible, formula, zero);
   tensor.getBody().front().getTerminator()->setOperand(0, masked);
 }
 
@@ -203,27 +217,16 @@ void PairTensors::dropConditions(TensorOp sum) {
                     });
            });
   };
-  SmallVector<Value> left;
-  auto collectLeft = [&](auto &self, Value condition) -> void {
-    auto both = condition.getDefiningOp<arith::AndIOp>();
-    if (both) {
-      self(self, both.getLhs());
-      self(self, both.getRhs());
-    } else if (!isKnown(condition)) {
-      left.push_back(condition);
-    }
-  };
-  collectLeft(collectLeft, where.getTerminator()->getOperand(0));
-  OpBuilder builder(where.getTerminator());
+  SmallVector<Value> left = conjunctsOf(where.getTerminator()->getOperand(0));
+  llvm::erase_if(left, isKnown);
   if (!left.empty()) {
-    Value condition;
-    for (Value each : left)
-      condition = condition ? arith::AndIOp::create(builder, reduce.getLoc(), condition, each).getResult() : each;
-    where.getTerminator()->setOperand(0, condition);
+    OpBuilder inCondition(where.getTerminator());
+    where.getTerminator()->setOperand(0, conjunction(left, inCondition));
     eraseUnused(where);
     return;
   }
-  Value all = sumLike(reduce, {}, builder = OpBuilder(reduce), [&](OpBuilder &inside, IRMapping &mapping) {
+  OpBuilder builder(reduce);
+  Value all = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
     return cloneSlice(body.getTerminator()->getOperand(0), mapping, inside);
   });
   reduce.replaceAllUsesWith(all);

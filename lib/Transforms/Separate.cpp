@@ -86,6 +86,25 @@ static void note(Operation *op, const SeparableCall &call) {
                   "itself is computed where those would not be exact enough");
 }
 
+/// 1 + p, bounded, for a term inside a sum.
+static Value denominatorOf(const SeparatedFactors &factors, IRMapping &mapping, OpBuilder &inside) {
+  Value a = cloneSlice(factors.first, mapping, inside), b = cloneSlice(factors.second, mapping, inside);
+  Location location = a.getLoc();
+  Value p = arith::MulFOp::create(inside, location, a, b);
+  Value one = floatConstant(1, p.getType(), inside, location);
+  return bounded(arith::AddFOp::create(inside, location, p, one), inside);
+}
+
+/// Replaces `reduce` by `separated` where the factors may be used, and by what it is elsewhere.
+static void replaceWhereBounded(ReduceOp reduce, Value isBounded, Value separated, OpBuilder &builder) {
+  Value otherwise = sumLike(reduce, negate(isBounded, builder), builder, [&](OpBuilder &inside, IRMapping &mapping) {
+    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+  });
+  Value result = arith::SelectOp::create(builder, reduce.getLoc(), isBounded, separated, otherwise);
+  reduce.getResult().replaceAllUsesWith(result);
+  reduce->erase();
+}
+
 /// Separates `call` in the sum `reduce` of the formula of `op`.
 static void separate(ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op) {
   note(op, call);
@@ -97,15 +116,12 @@ static void separate(ReduceOp reduce, const SeparableCall &call, DefinitionOpInt
   SeparatedFactors factors = makeFactors(call, op, innermost, atCall, builder);
   Value isBounded = factors.isBounded;
   Value separated = sumLike(reduce, isBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+    if (call.function != SeparableFunction::Exp)
+      return withoutCall(reduce, call, denominatorOf(factors, mapping, inside), mapping, inside);
     Value a = cloneSlice(factors.first, mapping, inside), b = cloneSlice(factors.second, mapping, inside);
     Value p = arith::MulFOp::create(inside, location, a, b);
-    if (call.function == SeparableFunction::Exp) {
-      Value rest = withoutCall(reduce, call, Value(), mapping, inside);
-      return arith::MulFOp::create(inside, location, rest, p).getResult();
-    }
-    Value one = floatConstant(1, type, inside, location);
-    Value denominator = bounded(arith::AddFOp::create(inside, location, p, one), inside);
-    return withoutCall(reduce, call, denominator, mapping, inside);
+    Value rest = withoutCall(reduce, call, Value(), mapping, inside);
+    return arith::MulFOp::create(inside, location, rest, p).getResult();
   });
   if (call.function == SeparableFunction::Tanh) {
     Value total = sumLike(reduce, Value(), builder, [&](OpBuilder &inside, IRMapping &mapping) {
@@ -117,12 +133,7 @@ static void separate(ReduceOp reduce, const SeparableCall &call, DefinitionOpInt
     Value twice = arith::MulFOp::create(builder, location, separated, two);
     separated = arith::SubFOp::create(builder, location, total, twice);
   }
-  Value otherwise = sumLike(reduce, negate(isBounded, builder), builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
-  });
-  Value result = arith::SelectOp::create(builder, location, isBounded, separated, otherwise);
-  reduce.getResult().replaceAllUsesWith(result);
-  reduce->erase();
+  replaceWhereBounded(reduce, isBounded, separated, builder);
 }
 
 /// Separates a tanh or sigmoid wherever it is in the terms of `reduce`, a sum over pairs that are stored.
@@ -140,27 +151,19 @@ static void separateInTerms(ReduceOp reduce, DefinitionOpInterface op) {
   BlockArgument innermost = indices.empty() ? BlockArgument() : indices.back();
   SeparatedFactors factors = makeFactors(*call, op, innermost, atCall, builder);
   Location location = reduce.getLoc();
-  Value term = reduce.getBody().front().getTerminator()->getOperand(0);
   Value separated = sumLike(reduce, factors.isBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    Value a = cloneSlice(factors.first, mapping, inside), b = cloneSlice(factors.second, mapping, inside);
-    Value one = floatConstant(1, reduce.getType(), inside, location);
-    Value p = arith::MulFOp::create(inside, location, a, b);
-    Value denominator = bounded(arith::AddFOp::create(inside, location, p, one), inside);
+    Value denominator = denominatorOf(factors, mapping, inside);
     bool isTanh = call->function == SeparableFunction::Tanh;
-    Value numerator = isTanh ? floatConstant(2, reduce.getType(), inside, location) : one;
+    Value numerator = floatConstant(isTanh ? 2 : 1, reduce.getType(), inside, location);
     auto quotient = arith::DivFOp::create(inside, location, numerator, denominator);
     quotient.setFastmath(arith::FastMathFlags::arcp);
     Value value = quotient;
     if (isTanh)
-      value = arith::SubFOp::create(inside, location, one, value);
+      value = arith::SubFOp::create(inside, location, floatConstant(1, reduce.getType(), inside, location), value);
     mapping.map(call->op->getResult(0), value);
-    return cloneSlice(term, mapping, inside);
+    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
   });
-  Value otherwise = sumLike(reduce, negate(factors.isBounded, builder), builder,
-                            [&](OpBuilder &inside, IRMapping &mapping) { return cloneSlice(term, mapping, inside); });
-  Value result = arith::SelectOp::create(builder, location, factors.isBounded, separated, otherwise);
-  reduce.getResult().replaceAllUsesWith(result);
-  reduce->erase();
+  replaceWhereBounded(reduce, factors.isBounded, separated, builder);
 }
 
 namespace {
