@@ -102,6 +102,8 @@ public:
   std::string rowAddress(ReadOp read);
   /// The statements before the expressions.
   const std::string &statements() const { return text; }
+  /// The definition of the function, which has this head and returns `value`.
+  std::string function(const std::string &head, const std::string &value) const;
 
   Expression size(SizeAttr size);
 
@@ -113,8 +115,10 @@ private:
   Expression element(ReadOp read);
   Expression define(mlir::Operation *op);
   Expression defineInteger(mlir::Operation *op);
-  Expression defineFloat(mlir::Operation *op);
   Expression unsupported(mlir::Operation *op);
+
+  // Floats and booleans (Floats.cpp).
+  Expression defineFloat(mlir::Operation *op);
 
   Formulas &formulas;
   Level level;

@@ -8,7 +8,7 @@
 namespace attn::lowering {
 
 /// Removes from a lowered pipeline the checks of its buffers' types, ranks, pointers, minima, strides and sizes: two
-/// fifths of its code, for what our runtime makes so (lib/Runtime/Invoke.c, Program.c). Those stay that say whether
+/// fifths of its code, for what our runtime makes so (lib/Runtime/Arguments.c, Program.c). Those stay that say whether
 /// what is read lies in the buffers.
 void dropArgumentChecks(Halide::Pipeline &pipeline);
 

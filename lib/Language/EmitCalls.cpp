@@ -1,6 +1,7 @@
 //===- EmitCalls.cpp - Built-in functions, conversions and defs -----------===//
 
 #include "Emitter.h"
+#include "Types.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -15,9 +16,6 @@ using llvm::StringRef;
 
 /// Calls nested deeper than this, or more of them in one statement, are taken for a mistake.
 static constexpr size_t maximumCallDepth = 100, maximumInlined = 10000;
-
-static bool isFloat(Value value) { return isa<FloatType>(value.getType()); }
-static bool isBool(Value value) { return value.getType().isInteger(1); }
 
 Value Emitter::emitCall(const CallExpression &expression) {
   const Binding &binding = resolver.binding(expression);

@@ -10,13 +10,13 @@
 
 #include "Builtins.h"
 #include "Diagnostics.h"
+#include "FunctionTable.h"
 #include "Polynomial.h"
+#include "SizeTable.h"
 #include "SyntaxTree.h"
 
 #include "mlir/IR/Value.h"
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/StringMap.h"
 
 #include <deque>
 
@@ -66,34 +66,10 @@ struct SizeCheck {
   std::string message;
 };
 
-/// The functions of a file and the bindings of their bodies.
-class FunctionTable {
-public:
-  FunctionTable(const File &file, Diagnostics &diagnostics);
-
-  /// The function `name` that is defined before `place`, or null.
-  const Function *find(StringRef name, const char *place) const;
-  /// Where `name` is defined, wherever that is.
-  const Function *findAnywhere(StringRef name) const;
-  std::vector<StringRef> names() const;
-
-private:
-  llvm::MapVector<StringRef, const Function *> functions;
-};
-
 class Resolver {
 public:
-  Resolver(mlir::MLIRContext *context, Diagnostics &diagnostics, const FunctionTable &functions)
-      : context(context), diagnostics(diagnostics), functions(functions) {}
-
-  // --- Sizes ----------------------------------------------------------------------------------
-
-  /// Makes `name` a size: a constant where it has a value. False where there is one of that name already.
-  void addSize(StringRef name, std::optional<int64_t> value);
-  bool hasSize(StringRef name) const { return sizes.count(name) != 0; }
-  std::vector<StringRef> sizeNames() const;
-  /// A size expression; null after an error. With `declare`, unknown names become sizes (in parameters' shapes).
-  SizeAttr resolveSize(const Expression &expression, bool declare = false);
+  Resolver(mlir::MLIRContext *context, Diagnostics &diagnostics, const FunctionTable &functions, SizeTable &sizes)
+      : context(context), diagnostics(diagnostics), functions(functions), sizes(sizes) {}
 
   // --- Tensors --------------------------------------------------------------------------------
 
@@ -119,20 +95,31 @@ public:
   const std::vector<SizeCheck> &sizeChecks() const { return checks; }
 
 private:
+  // --- Expressions and index variables (Resolver.cpp) -----------------------------------------
+
+  void resolve(const Expression &expression);
+  void resolveReduction(const ReductionExpression &expression);
+  void resolveSoftmax(const ReductionExpression &expression);
+  /// A size expression; null after an error.
+  SizeAttr resolveSize(const Expression &expression) { return sizes.resolve(expression); }
+  Variable *findVariable(StringRef name) const;
+  Variable *introduce(const Index &index);
+  void setExplicitRange(Variable &variable, const Expression &range);
+
+  // --- What a name, a call or a subscript refers to (ResolveNames.cpp) ------------------------
+
+  void resolveName(const NameExpression &expression);
+  void resolveCall(const CallExpression &expression);
+  void resolveSubscript(const SubscriptExpression &expression);
+  void unknownName(StringRef name);
+  void unknownFunction(StringRef name);
+
+  // --- The ranges of index variables, and subscripts in bounds (Ranges.cpp) -------------------
+
   /// The least and the greatest value of a subscript, where they are known.
   struct Interval {
     Polynomial least, greatest;
   };
-
-  void resolve(const Expression &expression);
-  void resolveName(const NameExpression &expression);
-  void resolveCall(const CallExpression &expression);
-  void resolveSubscript(const SubscriptExpression &expression);
-  void resolveReduction(const ReductionExpression &expression);
-  void unknownName(StringRef name);
-  Variable *findVariable(StringRef name) const;
-  Variable *introduce(const Index &index);
-  void setExplicitRange(Variable &variable, const Expression &range);
 
   void collectRanges(const Expression &expression);
   void collectRanges(const std::vector<Index> &indices);
@@ -145,9 +132,9 @@ private:
   mlir::MLIRContext *context;
   Diagnostics &diagnostics;
   const FunctionTable &functions;
+  SizeTable &sizes;
   const std::vector<Statement> *statements = nullptr;
 
-  llvm::MapVector<StringRef, SizeAttr> sizes;
   std::deque<Tensor> tensors;
   llvm::DenseMap<StringRef, Tensor *> tensorByName;
   std::vector<SizeCheck> checks;

@@ -155,76 +155,56 @@ LogicalResult Derivative::propagate(Operation *op, Value gradient) {
     give(0, formula.select(first, gradient, zero));
     give(1, formula.select(first, zero, gradient));
   };
-  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
+  bool isKnown = true;
+  llvm::TypeSwitch<Operation *>(op)
       .Case([&](arith::AddFOp) {
         give(0, gradient);
         give(1, gradient);
-        return success();
       })
       .Case([&](arith::SubFOp) {
         give(0, gradient);
         give(1, formula.negate(gradient));
-        return success();
       })
       .Case([&](arith::MulFOp) {
         give(0, formula.multiply(gradient, operand(1)));
         give(1, formula.multiply(gradient, operand(0)));
-        return success();
       })
       .Case([&](arith::DivFOp quotient) {
         if (Value x = logisticOperand(quotient)) { // whole: the parts' factors are 0 and infinite where exp(x) is
           Value y = op->getResult(0), one = formula.constant(1, y.getType());
           Value slope = formula.multiply(y, formula.subtract(y, one));
           accumulate(x, formula.multiply(gradient, slope), op->getBlock());
-          return success();
+          return;
         }
         Value part = formula.divide(gradient, operand(1));
         give(0, part);
         give(1, formula.negate(formula.multiply(part, op->getResult(0))));
-        return success();
       })
       .Case([&](arith::RemFOp) { // x − trunc(x / y) · y
         give(0, gradient);
         Value times = formula.divide(formula.subtract(op->getResult(0), operand(0)), operand(1));
         give(1, formula.multiply(gradient, times));
-        return success();
       })
-      .Case([&](arith::NegFOp) {
-        give(0, formula.negate(gradient));
-        return success();
-      })
-      .Case([&](arith::MaximumFOp) {
-        choose(arith::CmpFPredicate::OGT);
-        return success();
-      })
-      .Case([&](arith::MinimumFOp) {
-        choose(arith::CmpFPredicate::OLT);
-        return success();
-      })
+      .Case([&](arith::NegFOp) { give(0, formula.negate(gradient)); })
+      .Case([&](arith::MaximumFOp) { choose(arith::CmpFPredicate::OGT); })
+      .Case([&](arith::MinimumFOp) { choose(arith::CmpFPredicate::OLT); })
       .Case([&](arith::SelectOp) {
         if (!isa<FloatType>(op->getResult(0).getType()))
-          return success();
+          return;
         give(1, formula.select(operand(0), gradient, formula.zero(gradient)));
         give(2, formula.select(operand(0), formula.zero(gradient), gradient));
-        return success();
       })
-      .Case<arith::ExtFOp, arith::TruncFOp>([&](auto) {
-        give(0, gradient);
-        return success();
-      })
+      .Case<arith::ExtFOp, arith::TruncFOp>([&](auto) { give(0, gradient); })
       .Case([&](DropoutOp dropout) {
         Value part = formula.function<DropoutOp>(gradient.getType(), gradient, dropout.getProbability(),
                                                  dropout.getSeed(), dropout.getElement());
         give(0, part);
-        return success();
       })
-      .Case<arith::ConstantOp, arith::SIToFPOp, arith::UIToFPOp, math::FloorOp, math::RoundEvenOp>(
-          [](auto) { return success(); })
-      .Default([&](Operation *other) {
-        if (propagateFunction(other, gradient))
-          return success();
-        return LogicalResult(other->emitError() << "has no derivative that attn-differentiate knows");
-      });
+      .Case<arith::ConstantOp, arith::SIToFPOp, arith::UIToFPOp, math::FloorOp, math::RoundEvenOp>([](auto) {})
+      .Default([&](Operation *other) { isKnown = propagateFunction(other, gradient); });
+  if (!isKnown)
+    return op->emitError() << "has no derivative that attn-differentiate knows";
+  return success();
 }
 
 /// The functions of one float: false where `op` is none of them.

@@ -20,6 +20,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "Root.h"
 #include "Slice.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
@@ -39,20 +40,6 @@ namespace attn {
 } // namespace attn
 
 namespace {
-/// A root and the roles of its index variables.
-struct Root {
-  TensorOp tensor;
-  Operation *formula;              // its reduction, or the tensor itself
-  BlockArgument key;               // of the formula
-  SmallVector<BlockArgument> rows; // the tensor's indices that a score has besides the key
-  BlockArgument query;             // the last row that keys do not depend on, or null
-
-  bool isSum() {
-    auto reduce = dyn_cast<ReduceOp>(formula);
-    return reduce && reduce.getKind() == ReduceKind::Sum;
-  }
-};
-
 struct Inline : attn::impl::AttnInlineBase<Inline> {
   void runOnOperation() override;
   void inlineInto(Root &root);
@@ -120,43 +107,12 @@ static bool followsStored(TensorOp tensor) {
   });
 }
 
-/// The index variables of `root` that `read` depends on; those of a reduction's condition count as those of its body.
-static IndexSet indicesOf(Root &root, ReadOp read) {
-  IndexSet used;
-  auto reduce = dyn_cast<ReduceOp>(root.formula);
-  for (BlockArgument index : dependence(read.getSubscripts())) {
-    bool inCondition = reduce && index.getOwner()->getParent() == &reduce.getWhere();
-    used.insert(inCondition ? reduce.getBody().getArgument(index.getArgNumber()) : index);
-  }
-  return used;
-}
-
-/// The last row that some key or value does not depend on. Keys are the float reads that depend on the key
-/// index, within dot products if there are such; values those that depend on a sum's last index too.
-static BlockArgument findQuery(Root &root) {
-  bool sum = root.isSum();
-  Block::BlockArgListType indices = root.tensor.getBody().getArguments();
-  SmallVector<ReadOp> outside, inside;
-  root.formula->getRegion(0).walk([&](ReadOp read) {
-    IndexSet used = indicesOf(root, read);
-    bool counts = isa<FloatType>(read.getType()) && used.contains(root.key) &&
-                  (!sum || (!indices.empty() && used.contains(indices.back())));
-    if (counts)
-      (read->getParentOp() == root.formula ? outside : inside).push_back(read);
-  });
-  for (BlockArgument row : llvm::reverse(root.rows))
-    for (ReadOp read : inside.empty() ? outside : inside)
-      if (!indicesOf(root, read).contains(row))
-        return row;
-  return {};
-}
-
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
   TensorOp tensor = inlinable(read, roots);
   if (!tensor)
     return false;
-  IndexSet used = indicesOf(root, read);
+  IndexSet used = root.indicesOf(read);
   if (!used.contains(root.key))
     return false;
   if (readsPairs(root.tensor) && !isPairs(root.tensor.getResult()))
@@ -199,20 +155,7 @@ void Inline::inlineInto(Root &root) {
   if (root.query)
     return;
   for (bool changed = true; changed; changed = step())
-    root.query = findQuery(root);
-}
-
-/// What of its tensor the reduction of a root ranges over.
-static Root describe(TensorOp tensor) {
-  ReduceOp reduce = soleReduction(tensor);
-  Root root{tensor, reduce, reduce.getBody().getArgument(0), {}, {}};
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  root.rows.assign(indices.begin(), indices.end());
-  if (reduce.getKind() == ReduceKind::Softmax)
-    llvm::erase(root.rows, cast<BlockArgument>(reduce.getAt().front()));
-  else if (reduce.getKind() == ReduceKind::Sum && !root.rows.empty())
-    root.rows.pop_back(); // the value index
-  return root;
+    root.query = root.findQuery();
 }
 
 /// Rule 2 for pairs that are stored, and for the sums of these, whose queries and keys are where they read them.
@@ -285,7 +228,7 @@ void Inline::runOnOperation() {
     bool sums = reduce && reduce.getKind() == ReduceKind::Sum && !valuesDependOnQueries(tensor, weights);
     if (isStoredWithPairs(tensor) || !(roots.contains(tensor.getResult()) || sums))
       continue;
-    Root root = describe(tensor);
+    Root root = Root::of(tensor);
     inlineInto(root);
   }
   inlineIntoPairs(kernel);

@@ -1,0 +1,272 @@
+//===- FindPairBlocks.cpp - Which statements run block by block -----------===//
+
+#include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/PairBlocks.h"
+
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallBitVector.h"
+
+using namespace mlir;
+using namespace attn;
+
+namespace attn {
+/// Makes the blocks of pairs that are read together.
+class PairBlocksFinder {
+public:
+  /// `statements` define or read these pairs, and no others.
+  explicit PairBlocksFinder(ArrayRef<TensorOp> statements) {
+    blocks.statements.assign(statements.begin(), statements.end());
+  }
+
+  std::optional<PairBlocks> find();
+
+private:
+  void cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const;
+  bool name(BlockArgument index, unsigned position);
+  bool nameAxes(TensorOp statement);
+  bool nameAxesOfReads(Region &region);
+  bool hasAllAxes(Block::BlockArgListType indices, Block::BlockArgListType summed) const;
+  bool isReadInBlocks(TensorOp statement) const;
+  bool isInOrder() const;
+
+  ArrayRef<SizeAttr> shape;
+  PairBlocks blocks;
+};
+} // namespace attn
+
+/// The graph op whose formula `op` is in, or that is `op`.
+static Operation *graphOp(Operation *op) {
+  while (!isa<KernelOp>(op->getParentOp()))
+    op = op->getParentOp();
+  return op;
+}
+
+/// Whether some operand in `op` is one of `values`.
+static bool uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
+  return op
+      ->walk([&](Operation *inner) {
+        return llvm::any_of(inner->getOperands(), isOneOf) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// Whether no sum of the formula that `value` is in has to do with it.
+static bool isFree(Value value) {
+  llvm::SetVector<Operation *> slice;
+  auto visit = [&](Value part) {
+    if (Operation *op = isa<AttnTensorType>(part.getType()) ? nullptr : part.getDefiningOp())
+      slice.insert(op);
+  };
+  visit(value);
+  for (size_t position = 0; position < slice.size(); ++position)
+    llvm::for_each(slice[position]->getOperands(), visit);
+  return llvm::none_of(slice, llvm::IsaPred<ReduceOp>);
+}
+
+/// Whether `value` is a sum in its formula or an element of pairs, times what has nothing to do with those; or a choice
+/// between such, or of 0: it is 0 where pairs are.
+static bool isLinear(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<arith::MulFOp>(op))
+    return isLinear(op->getOperand(0)) && isFree(op->getOperand(1));
+  if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
+    return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) &&
+           (choosesZero(choice) || isLinear(choice.getFalseValue()));
+  auto read = dyn_cast_or_null<ReadOp>(op);
+  return isa_and_nonnull<ReduceOp>(op) || (read && isPairs(read.getTensor()));
+}
+
+/// Whether the term of `sum` is 0 where the pairs that it reads are.
+static bool isMultipleOfPairs(ReduceOp sum) {
+  llvm::DenseSet<Value> multiples;
+  auto is = [&](Value value) { return multiples.contains(value); };
+  for (Operation &op : sum.getBody().front()) {
+    bool isMultiple = false;
+    if (auto read = dyn_cast<ReadOp>(op))
+      isMultiple = isPairs(read.getTensor());
+    else if (isa<arith::MulFOp>(op))
+      isMultiple = llvm::any_of(op.getOperands(), is);
+    else if (isa<arith::AddFOp, arith::SubFOp>(op))
+      isMultiple = llvm::all_of(op.getOperands(), is);
+    else if (auto choice = dyn_cast<arith::SelectOp>(op))
+      isMultiple = is(choice.getTrueValue()) && (choosesZero(choice) || is(choice.getFalseValue()));
+    else if (isa<arith::DivFOp, arith::NegFOp, DropoutOp>(op))
+      isMultiple = is(op.getOperand(0));
+    if (isMultiple)
+      multiples.insert(op.getResult(0));
+  }
+  return is(sum.getBody().front().getTerminator()->getOperand(0));
+}
+
+/// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
+/// it is a tensor of pairs.
+void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const {
+  bool ofPairs = isPairs(statement.getResult());
+  statement.getBody().walk([&](ReadOp read) {
+    if (!isPairs(read.getTensor()))
+      return;
+    for (auto [position, subscript] : llvm::enumerate(read.getSubscripts())) {
+      auto index = dyn_cast<BlockArgument>(subscript);
+      bool isIndex = index && isInRange(index, shape[position]) &&
+                     (!ofPairs || index == statement.getBody().getArgument(position));
+      if (!isIndex)
+        cut.reset(position);
+    }
+  });
+}
+
+/// Says that `index` is where pairs are read at `position`. False where it is another axis as well.
+bool PairBlocksFinder::name(BlockArgument index, unsigned position) {
+  auto row = llvm::find(blocks.rows, position);
+  if (row == blocks.rows.end() && position + 1 != shape.size())
+    return true;
+  unsigned axis = row - blocks.rows.begin();
+  return blocks.axes.try_emplace(index, axis).first->second == axis;
+}
+
+/// Says which axis each index variable of `statement` and its sums runs along. False where it has none, or two.
+bool PairBlocksFinder::nameAxes(TensorOp statement) {
+  if (isPairs(statement.getResult()))
+    return llvm::all_of(statement.getBody().getArguments(),
+                        [&](BlockArgument index) { return name(index, index.getArgNumber()); });
+  Value formula = statement.getBody().front().getTerminator()->getOperand(0);
+  SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
+  bool readsInside =
+      statement.getBody()
+          .walk([&](ReadOp read) {
+            Region *region = read->getParentRegion();
+            bool isDirect = region == &statement.getBody() ||
+                            llvm::any_of(sums, [&](ReduceOp sum) { return region == &sum.getBody(); });
+            return !isDirect && isPairs(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance();
+          })
+          .wasInterrupted();
+  if (!isa<FloatType>(formula.getType()) || !isLinear(formula) || readsInside || !nameAxesOfReads(statement.getBody()))
+    return false;
+  // What has an element for each pair is stored as a whole only where it is returned.
+  if (sums.empty())
+    return llvm::any_of(statement.getResult().getUsers(), llvm::IsaPred<ReturnOp>) &&
+           hasAllAxes(statement.getBody().getArguments(), {});
+  return llvm::all_of(sums, [&](ReduceOp sum) {
+    // Blocks leave out the keys at which all pairs are 0.
+    if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))
+      return false;
+    if (sum.isConditional())
+      for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))
+        if (std::optional<unsigned> axis = blocks.axisOf(index))
+          blocks.axes[inCondition] = *axis;
+    return hasAllAxes(statement.getBody().getArguments(), sum.getBody().getArguments());
+  });
+}
+
+/// Names the variables by which the formula of `region` reads pairs, itself.
+bool PairBlocksFinder::nameAxesOfReads(Region &region) {
+  return llvm::all_of(region.getOps<ReadOp>(), [&](ReadOp read) {
+    return !isPairs(read.getTensor()) || llvm::all_of(llvm::enumerate(read.getSubscripts()), [&](auto subscript) {
+      auto index = dyn_cast<BlockArgument>(subscript.value());
+      return !index || name(index, subscript.index());
+    });
+  });
+}
+
+/// Whether there is one variable for each axis.
+bool PairBlocksFinder::hasAllAxes(Block::BlockArgListType indices, Block::BlockArgListType summed) const {
+  llvm::SmallBitVector found(blocks.rows.size() + 1);
+  for (Block::BlockArgListType list : {indices, summed})
+    for (BlockArgument index : list)
+      if (std::optional<unsigned> axis = blocks.axisOf(index)) {
+        if (found.test(*axis))
+          return false;
+        found.set(*axis);
+      }
+  return found.all();
+}
+
+/// Whether nothing but the statements of these blocks reads the pairs that `statement` defines.
+bool PairBlocksFinder::isReadInBlocks(TensorOp statement) const {
+  return !isPairs(statement.getResult()) || llvm::all_of(statement.getResult().getUsers(), [&](Operation *user) {
+    return blocks.contains(graphOp(user));
+  });
+}
+
+/// Whether every statement reads, of what depends on these statements, only what its own block has.
+bool PairBlocksFinder::isInOrder() const {
+  llvm::DenseSet<Value> late;
+  for (Operation &op : *blocks.statements.front()->getBlock()) {
+    bool isOurs = blocks.contains(&op), readsLate = uses(&op, [&](Value operand) { return late.contains(operand); });
+    bool readsOurs =
+        uses(&op, [&](Value operand) { return operand.getDefiningOp() && blocks.contains(operand.getDefiningOp()); });
+    if (isOurs && readsLate)
+      return false;
+    if (isOurs ? !isPairs(op.getResult(0)) && blocks.isAdded(cast<TensorOp>(op)) : readsLate || readsOurs)
+      late.insert(op.result_begin(), op.result_end());
+  }
+  return true;
+}
+
+std::optional<PairBlocks> PairBlocksFinder::find() {
+  shape = llvm::cast<TensorOp>(blocks.indices().front().getOwner()->getParentOp()).getResult().getType().getShape();
+  llvm::SmallBitVector cut(shape.size(), true);
+  for (TensorOp statement : blocks.statements) {
+    if (isPairs(statement.getResult()) && statement.getResult().getType().getShape() != shape)
+      return std::nullopt;
+    cutWhereRead(statement, cut);
+  }
+  for (unsigned position = 0; position + 1 < shape.size(); ++position)
+    if (cut.test(position))
+      blocks.rows.push_back(position);
+  bool isCut = cut.test(shape.size() - 1) && !blocks.rows.empty();
+  bool isValid = isCut && llvm::all_of(blocks.statements, [&](TensorOp statement) {
+                   return nameAxes(statement) && isReadInBlocks(statement);
+                 });
+  return isValid && isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
+}
+
+SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel) {
+  // Pairs that some statement has to do with together.
+  llvm::EquivalenceClasses<Value> together;
+  SmallVector<std::pair<TensorOp, Value>> statements; // and one of their pairs
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
+    SmallVector<Value> pairs;
+    if (isPairs(tensor.getResult()))
+      pairs.push_back(tensor.getResult());
+    tensor.getBody().walk([&](ReadOp read) {
+      if (isPairs(read.getTensor()))
+        pairs.push_back(read.getTensor());
+    });
+    for (Value each : pairs)
+      together.unionSets(pairs.front(), each);
+    if (!pairs.empty())
+      statements.push_back({tensor, pairs.front()});
+  }
+  llvm::MapVector<Value, SmallVector<TensorOp>> groups;
+  for (auto [statement, pairs] : statements)
+    groups[together.getLeaderValue(pairs)].push_back(statement);
+  SmallVector<PairBlocks> found;
+  for (auto &[pairs, group] : groups)
+    if (std::optional<PairBlocks> blocks = PairBlocksFinder(group).find())
+      found.push_back(std::move(*blocks));
+  return found;
+}
+
+SmallVector<Operation *> attn::orderWithBlocks(KernelOp kernel, ArrayRef<PairBlocks> blocks) {
+  SmallVector<Operation *> order;
+  for (Operation &op : kernel.getBody().front())
+    order.push_back(&op);
+  for (const PairBlocks &each : blocks) {
+    // What depends on the block's statements comes after them, all else that stands between them before.
+    SmallVector<Operation *> before, inside, after;
+    llvm::DenseSet<Value> late;
+    for (Operation *op : order) {
+      bool isLate = uses(op, [&](Value operand) { return late.contains(operand); }), isOurs = each.contains(op);
+      (isOurs ? inside : isLate ? after : before).push_back(op);
+      if (isOurs || isLate)
+        late.insert(op->result_begin(), op->result_end());
+    }
+    order = std::move(before);
+    order.append(inside);
+    order.append(after);
+  }
+  return order;
+}

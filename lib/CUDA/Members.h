@@ -1,0 +1,29 @@
+//===- Members.h - Members of a kernel's struct -----------------*- C++ -*-===//
+//
+// Emission.cpp writes the struct that lib/CUDA/Attention.cuh is instantiated with. Most of its functions come from
+// formulas: these are written first, for they say which fields `block` and `row` have.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_CUDA_MEMBERS_H
+#define ATTN_LIB_CUDA_MEMBERS_H
+
+#include "Formula.h"
+
+namespace attn::cuda {
+
+/// The functions of the score, the mask and the keys that it leaves, the weight and the sink.
+std::string elementFunctions(Formulas &formulas);
+
+/// The functions that say where rows of queries, keys, values and outputs are.
+std::string rowsOfTensors(Formulas &formulas);
+
+/// The structure that a launch is given: the tensors, as far as they are used, and the sizes.
+std::string argumentStruct(const Formulas &formulas);
+
+/// What it takes in memory, by C++'s rules.
+int64_t argumentBytes(KernelOp kernel);
+
+} // namespace attn::cuda
+
+#endif // ATTN_LIB_CUDA_MEMBERS_H

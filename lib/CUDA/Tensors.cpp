@@ -1,0 +1,103 @@
+//===- Tensors.cpp - The tensors of a launch, and where their rows are ----===//
+
+#include "Members.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+using namespace attn;
+using namespace attn::cuda;
+
+/// The addresses of rows of queries, keys and values.
+static std::string rowFunctions(Formulas &formulas) {
+  std::string text;
+  auto add = [&](const char *name, const char *type, const char *index, Level level, ReadOp read) {
+    FormulaWriter writer(formulas, level, /*hasRow=*/false);
+    std::string address = writer.rowAddress(read);
+    text += writer.function(
+        fmt::format("const {} *{}_row(const Arguments &arguments, const Block &block, int {})", type, name, index),
+        address);
+  };
+  add("query", "Query", "query", Level::Row, formulas.attention.query);
+  add("key", "Query", "key", Level::Element, formulas.attention.key);
+  add("value", "Value", "key", Level::Element, formulas.attention.value);
+  return text;
+}
+
+/// The address of a row of the output, and what stores a query's log-sum-exp.
+static std::string outputFunctions(const Formulas &formulas) {
+  Attention &attention = formulas.attention;
+  ReturnOp outputs = attention.kernel.getReturn();
+  auto place = [&](unsigned output, llvm::ArrayRef<mlir::Value> indices) {
+    std::string tensor = "arguments." + formulas.output(output), text = tensor + ".data";
+    if (indices.empty())
+      return text;
+    for (auto [dimension, index] : llvm::enumerate(indices))
+      text += fmt::format(" + {} * {}.stride[{}]", formulas.index(index), tensor, dimension);
+    return text;
+  };
+  WeightedSumOp sum = attention.sum;
+  llvm::SmallVector<mlir::Value> rows(sum.getBody().getArguments().drop_back(2));
+  std::string text = fmt::format("  static __device__ __forceinline__ Output *output_row(const Arguments &arguments, "
+                                 "const Block &block, int query) {{\n    return {};\n  }}\n",
+                                 place(attention.output, rows));
+  std::string store;
+  if (attention.logSumExp) {
+    llvm::SmallVector<mlir::Value> subscripts(attention.weight.getSubscripts().drop_back());
+    std::string type = elementType(outputs.getOutputType(*attention.logSumExp).getElementType());
+    store = fmt::format("    *({}) = from_float<{}>(is_empty ? -infinity() : value);\n",
+                        place(*attention.logSumExp, subscripts), type);
+  }
+  return text + fmt::format("  static __device__ __forceinline__ void store_log_sum_exp(const Arguments &arguments, "
+                            "const Block &block, int query, float value, bool is_empty) {{\n{}  }}\n",
+                            store);
+}
+
+std::string cuda::rowsOfTensors(Formulas &formulas) {
+  return "\n  // Rows of the tensors.\n" + rowFunctions(formulas) + outputFunctions(formulas);
+}
+
+std::string cuda::argumentStruct(const Formulas &formulas) {
+  KernelOp kernel = formulas.attention.kernel;
+  std::string text = "  struct Arguments {\n";
+  for (auto [number, parameter] : llvm::enumerate(kernel.getParameters())) {
+    auto type = mlir::cast<AttnTensorType>(parameter.getType());
+    std::string element = elementType(type.getElementType()), name = formulas.parameters[number];
+    text += type.getRank() == 0 ? fmt::format("    {} {};\n", element, name)
+                                : fmt::format("    Tensor<const {}, {}> {};\n", element, type.getRank(), name);
+  }
+  ReturnOp outputs = kernel.getReturn();
+  for (unsigned number = 0; number < outputs.getOutputs().size(); ++number) {
+    AttnTensorType type = outputs.getOutputType(number);
+    text += fmt::format("    Tensor<{}, {}> {};\n", elementType(type.getElementType()), type.getRank(),
+                        formulas.output(number));
+  }
+  std::string sizes;
+  for (mlir::StringAttr name : kernel.getSizeNames())
+    sizes += (sizes.empty() ? "" : ", ") + formulas.sizes.at(name.str());
+  if (!sizes.empty())
+    text += "    struct {\n      int " + sizes + ";\n    } size;\n";
+  return text + "  };\n";
+}
+
+int64_t cuda::argumentBytes(KernelOp kernel) {
+  int64_t bytes = 0, alignment = 1;
+  auto add = [&](int64_t size, int64_t count) {
+    bytes = llvm::alignTo(bytes, size) + size * count;
+    alignment = std::max(alignment, size);
+  };
+  auto addTensor = [&](AttnTensorType type) { add(8, 1 + type.getRank()); };
+  for (mlir::Value parameter : kernel.getParameters()) {
+    auto type = mlir::cast<AttnTensorType>(parameter.getType());
+    if (type.getRank() == 0)
+      add(llvm::divideCeil(type.getElementType().getIntOrFloatBitWidth(), 8), 1);
+    else
+      addTensor(type);
+  }
+  for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
+    addTensor(kernel.getReturn().getOutputType(number));
+  add(4, kernel.getSizeNames().size());
+  return llvm::alignTo(bytes, alignment);
+}

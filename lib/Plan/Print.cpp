@@ -1,0 +1,100 @@
+//===- Print.cpp - Plans and machines as text -----------------------------===//
+
+#include "attn/Plan/Plan.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace attn;
+
+std::string Machine::platform() const {
+  llvm::SmallVector<llvm::StringRef> parts;
+  llvm::StringRef(target).split(parts, '-');
+  return llvm::join(llvm::ArrayRef(parts).take_front(3), "-");
+}
+
+/// "32 KiB", "1 MiB".
+static std::string byteCount(uint64_t bytes) {
+  bool isMebi = bytes % (1 << 20) == 0;
+  return llvm::utostr(isMebi ? bytes >> 20 : bytes >> 10) + (isMebi ? " MiB" : " KiB");
+}
+
+void Machine::print(llvm::raw_ostream &os) const {
+  os << "target: " << target << "\nvectors: " << vectorBytes << " bytes, " << vectorRegisters << " registers, "
+     << multiplyAdds
+     << " of multiply-adds begin in a clock\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
+  for (const CudaArchitecture &architecture : tensorCores)
+    os << (&architecture == &tensorCores.front() ? "tensor cores: " : ", ") << architecture.name();
+  if (!tensorCores.empty())
+    os << '\n';
+  if (cores)
+    os << "cores: " << cores << '\n';
+  for (unsigned level = 0; level < cacheBytes.size(); ++level)
+    if (cacheBytes[level])
+      os << "cache " << level + 1 << ": " << byteCount(cacheBytes[level]) << '\n';
+}
+
+static void print(llvm::raw_ostream &os, const char *name, const TilePlan &tile) {
+  os << name << ": " << tile.queries << " queries a tile in vectors of " << tile.lanes << ", " << tile.chunk
+     << " keys a chunk, added in blocks of " << tile.block << ", register tiles of " << tile.queries << " x "
+     << tile.keyUnroll << " scores and " << tile.queries << " x " << tile.valueUnroll << " outputs"
+     << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n";
+}
+
+static llvm::StringRef nameOf(PlanKind kind) {
+  switch (kind) {
+  case PlanKind::Nest:
+    return "by rows";
+  case PlanKind::Matrix:
+    return "matrix";
+  case PlanKind::Split:
+    return "split";
+  case PlanKind::NarrowTiles:
+    return "narrow";
+  case PlanKind::Tiles:
+    return "tiled";
+  }
+  llvm_unreachable("unknown plan");
+}
+
+void Plan::print(llvm::raw_ostream &os) const {
+  if (gpu)
+    return printForGpu(os);
+  auto some = [&](PlanKind kind) { return llvm::any_of(sums, [&](const SumPlan &sum) { return sum.has(kind); }); };
+  if (some(PlanKind::Tiles))
+    ::print(os, "tiled", tile);
+  if (some(PlanKind::NarrowTiles))
+    ::print(os, "narrow", narrow);
+  if (some(PlanKind::Split))
+    os << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block << ", spans for "
+       << split.tasks << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of "
+       << split.scoreKeys << " keys x " << lanes << " terms and " << split.keyTile << " keys x "
+       << split.valueVectors * lanes << " outputs\n";
+  os << "other statements: vectors of " << lanes << '\n';
+  for (const SumPlan &sum : sums) {
+    os << "sum " << sum.name << ": ";
+    for (const PlanVariant &variant : sum.variants)
+      if (!variant.size.empty())
+        os << nameOf(variant.kind) << " for at most " << variant.atMost << ' ' << sum.queryName << ", else ";
+      else
+        os << nameOf(variant.kind) << '\n';
+  }
+  for (const MatrixPlan &matrix : matrices) {
+    os << "matrix " << matrix.name << ": ";
+    if (!matrix.rowSize.empty())
+      os << "for at least " << matrix.rows << ' ' << matrix.rowName << ": ";
+    os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x " << matrix.vectors * matrix.lanes << ' '
+       << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes << ' ' << matrix.columnName
+       << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
+       << matrix.chain << " and blocks of " << matrix.block << " terms\n";
+  }
+  for (const PairBlocks &each : blocks)
+    os << each.str() << '\n';
+  printRanges(os);
+}
+
+void Plan::printRanges(llvm::raw_ostream &os) const {
+  for (const KeyRangePlan &range : ranges)
+    os << "keys of " << range.name << ": visited " << range.possible
+       << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
+}
