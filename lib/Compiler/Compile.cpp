@@ -3,6 +3,8 @@
 //   parse → interface → simplify → plan and lower → machine code → load, or write
 //                     ↘ the cache on disk ────────────────────────↗
 //
+// A kernel of this process is declared by what comes before the first branch; the rest may wait until it runs.
+//
 //===----------------------------------------------------------------------===//
 
 #include "DiskCache.h"
@@ -109,71 +111,113 @@ static llvm::Expected<const attn_program *> loadOrCompile(Program &program, Kern
   return loadProgram(*library, function + "_program");
 }
 
-static llvm::Expected<Shared> compileKernel(std::string_view source, CompileOptions options, llvm::StringRef key) {
-  Program program(source, options);
-  if (llvm::Error error = program.parse())
+/// What runs a kernel in this process, or only what is wrong with it where its target is not of this machine.
+static llvm::Expected<KernelPrograms> compilePrograms(Program &program, KernelInterface &interface,
+                                                      const Machine &machine, bool counts, const std::string &key) {
+  KernelPrograms programs;
+  for (bool checking : {false, true}) {
+    if (checking && interface.bounds.empty())
+      continue;
+    if (machine.runsHere) {
+      llvm::Expected<const attn_program *> loaded = loadOrCompile(program, interface, machine, key, counts, checking);
+      if (!loaded)
+        return loaded.takeError();
+      (checking ? programs.checking : programs.kernel) = *loaded;
+    } else if (llvm::Expected<LoweredKernel> lowered = simplifyAndLower(program, machine, checking); !lowered) {
+      return lowered.takeError();
+    }
+  }
+  return programs;
+}
+
+/// The kernel of a source without errors, which compiles what runs when it is first asked for that. One that counts
+/// chunks does so at once, because its lowering says what its outputs are.
+static llvm::Expected<Shared> declareKernel(std::string_view source, CompileOptions options, const std::string &key) {
+  auto program = std::make_shared<Program>(source, options);
+  if (llvm::Error error = program->parse())
     return error;
-  llvm::Expected<KernelOp> only = program.onlyKernel();
+  llvm::Expected<KernelOp> only = program->onlyKernel();
   if (!only)
     return only.takeError();
-  llvm::Expected<KernelInterface> interface = program.interfaceOf(*only);
+  llvm::Expected<KernelInterface> interface = program->interfaceOf(*only);
   if (!interface)
     return interface.takeError();
   llvm::Expected<Machine> machine = machineForTarget(options.target);
   if (!machine)
     return machine.takeError();
-  KernelPrograms programs;
-  for (bool checking : {false, true}) {
-    if (checking && interface->bounds.empty())
-      continue;
-    if (machine->runsHere) {
-      llvm::Expected<const attn_program *> loaded =
-          loadOrCompile(program, *interface, *machine, key.str(), options.countChunks, checking);
-      if (!loaded)
-        return loaded.takeError();
-      (checking ? programs.checking : programs.kernel) = *loaded;
-    } else {
-      // It cannot run here, but what is wrong with it is to be known.
-      llvm::Expected<LoweredKernel> lowered = simplifyAndLower(program, *machine, checking);
-      if (!lowered)
-        return lowered.takeError();
-    }
+  Kernel::Implementation::Compilation compilation;
+  if (options.countChunks) {
+    llvm::Expected<KernelPrograms> programs = compilePrograms(*program, *interface, *machine, /*counts=*/true, key);
+    if (!programs)
+      return programs.takeError();
+    compilation = [programs = *programs] { return programs; };
+  } else {
+    compilation = [program, interface = *interface, machine = *machine, key]() mutable {
+      return compilePrograms(*program, interface, machine, /*counts=*/false, key);
+    };
   }
   options.kernel = interface->name;
   return std::make_shared<const Kernel::Implementation>(std::string(source), std::move(options), std::move(*interface),
-                                                        programs);
+                                                        std::move(compilation));
 }
 
-/// Compiles what is not in the cache. Threads that ask for the same kernel at once wait for one of them.
-static Shared compileOnce(std::string_view source, const CompileOptions &options) {
-  static std::mutex mutex;
-  static std::unordered_map<std::string, std::shared_future<Shared>> cache;
-  std::string key = cacheKey(source, options);
-  std::promise<Shared> promise;
-  {
-    std::unique_lock<std::mutex> lock(mutex);
-    auto [entry, isNew] = cache.try_emplace(key);
-    if (!isNew) {
-      std::shared_future<Shared> result = entry->second;
-      lock.unlock();
-      return result.get();
+/// The kernels of this process that are, or are to be, compiled.
+class KernelCache {
+public:
+  /// Declares the kernel where it is not there. Threads that ask for the same one at once wait for one of them.
+  Shared get(const std::string &key, std::string_view source, const CompileOptions &options) {
+    std::promise<Shared> promise;
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      auto [entry, isNew] = kernels.try_emplace(key);
+      if (!isNew) {
+        std::shared_future<Shared> result = entry->second;
+        lock.unlock();
+        return result.get();
+      }
+      entry->second = promise.get_future().share();
     }
-    entry->second = promise.get_future().share();
+    llvm::Expected<Shared> declared = declareKernel(source, options, key);
+    if (declared) {
+      promise.set_value(*declared);
+      return *declared;
+    }
+    CompileError error(llvm::toString(declared.takeError()));
+    promise.set_exception(std::make_exception_ptr(error));
+    drop(key);
+    throw error;
   }
-  llvm::Expected<Shared> compiled = compileKernel(source, options, key);
-  if (compiled) {
-    promise.set_value(*compiled);
-    return *compiled;
+
+  /// What failed is tried again when it is asked for again.
+  void drop(const std::string &key) {
+    std::lock_guard<std::mutex> lock(mutex);
+    kernels.erase(key);
   }
-  CompileError error(llvm::toString(compiled.takeError()));
-  promise.set_exception(std::make_exception_ptr(error));
-  std::lock_guard<std::mutex> lock(mutex);
-  cache.erase(key);
-  throw error;
+
+private:
+  std::mutex mutex;
+  std::unordered_map<std::string, std::shared_future<Shared>> kernels;
+};
+
+static KernelCache &kernelCache() {
+  static KernelCache cache;
+  return cache;
+}
+
+Kernel attn::compileLazily(std::string_view source, const CompileOptions &options) {
+  return Kernel(kernelCache().get(cacheKey(source, options), source, options));
 }
 
 Kernel attn::compile(std::string_view source, const CompileOptions &options) {
-  return Kernel(compileOnce(source, options));
+  std::string key = cacheKey(source, options);
+  Shared kernel = kernelCache().get(key, source, options);
+  try {
+    kernel->compiled();
+  } catch (const CompileError &) {
+    kernelCache().drop(key);
+    throw;
+  }
+  return Kernel(std::move(kernel));
 }
 
 static llvm::Expected<ObjectFile> compileObject(std::string_view source, const CompileOptions &options,

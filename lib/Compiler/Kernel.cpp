@@ -21,13 +21,27 @@ static std::vector<TensorInfo> publicInfo(const std::vector<TensorInterface> &te
 }
 
 Kernel::Implementation::Implementation(std::string source, CompileOptions options, KernelInterface interface,
-                                       KernelPrograms programs)
-    : source(std::move(source)), options(std::move(options)), signature(std::move(interface), programs),
-      inputs(publicInfo(signature.getInterface().inputs)), outputs(publicInfo(signature.getInterface().outputs)) {}
+                                       Compilation compilation)
+    : source(std::move(source)), options(std::move(options)), declaration(std::move(interface), KernelPrograms()),
+      inputs(publicInfo(declaration.getInterface().inputs)), outputs(publicInfo(declaration.getInterface().outputs)),
+      compilation(std::move(compilation)) {}
+
+const NativeSignature &Kernel::Implementation::compiled() const {
+  std::call_once(once, [&] {
+    llvm::Expected<KernelPrograms> programs = std::exchange(compilation, nullptr)();
+    if (programs)
+      signature.emplace(declaration.getInterface(), *programs);
+    else
+      error = llvm::toString(programs.takeError());
+  });
+  if (!signature)
+    throw CompileError(error);
+  return *signature;
+}
 
 Kernel::Kernel(std::shared_ptr<const Implementation> implementation) : implementation(std::move(implementation)) {}
 
-const std::string &Kernel::name() const { return implementation->signature.getInterface().name; }
+const std::string &Kernel::name() const { return implementation->declaration.getInterface().name; }
 const std::vector<TensorInfo> &Kernel::inputs() const { return implementation->inputs; }
 const std::vector<TensorInfo> &Kernel::outputs() const { return implementation->outputs; }
 
@@ -45,15 +59,15 @@ static void checkCount(const std::string &kernel, const char *what, size_t found
 void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const {
   checkCount(name(), "input", inputs.size(), this->inputs().size());
   checkCount(name(), "output", outputs.size(), this->outputs().size());
-  const attn_signature &signature = implementation->signature.get();
-  if (!signature.program_count)
+  const NativeSignature &compiled = implementation->compiled();
+  if (!compiled.get().program_count)
     throw RunError(ATTN_ERROR_KERNEL,
                    fmt::format("{}: was compiled for {}, and kernels run only where they are compiled for host, or for "
                                "cuda or opencl on it",
                                name(), implementation->options.target));
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
-  check(attn_invoke_checked(&signature, implementation->signature.getBounds(), tensors.data()));
+  check(attn_invoke_checked(&compiled.get(), compiled.getBounds(), tensors.data()));
 }
 
 std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const DLTensor *> &inputs) const {
@@ -62,7 +76,7 @@ std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const D
   for (const TensorInfo &output : outputs())
     total += output.shape.size();
   std::vector<int64_t> extents(total);
-  check(attn_output_shapes(&implementation->signature.get(), inputs.data(), extents.data()));
+  check(attn_output_shapes(&implementation->declaration.get(), inputs.data(), extents.data()));
   std::vector<std::vector<int64_t>> shapes;
   auto next = extents.begin();
   for (const TensorInfo &output : outputs()) {
@@ -72,14 +86,12 @@ std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const D
   return shapes;
 }
 
-/// Checks the arguments as a run does, without running anything.
-static void checkArguments(const attn_signature &signature, const std::vector<const DLTensor *> &inputs,
+/// Checks the arguments as a run does: of a declaration nothing runs.
+static void checkArguments(const NativeSignature &declaration, const std::vector<const DLTensor *> &inputs,
                            const std::vector<DLTensor *> &outputs) {
-  attn_signature nothing = signature;
-  nothing.program_count = 0;
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
-  check(attn_invoke(&nothing, tensors.data()));
+  check(attn_invoke(&declaration.get(), tensors.data()));
 }
 
 /// The reference's outputs, or what went wrong.
@@ -97,7 +109,7 @@ static llvm::Expected<std::vector<ReferenceTensor>> interpret(const std::string 
 void Kernel::reference(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const {
   checkCount(name(), "input", inputs.size(), this->inputs().size());
   checkCount(name(), "output", outputs.size(), this->outputs().size());
-  checkArguments(implementation->signature.get(), inputs, outputs);
+  checkArguments(implementation->declaration, inputs, outputs);
   std::vector<ReferenceTensor> values;
   for (size_t i = 0; i < inputs.size(); ++i)
     values.push_back(inputs[i] ? readTensor(*inputs[i]) : ReferenceTensor{{}, {*this->inputs()[i].defaultValue}});

@@ -6,17 +6,35 @@
 #include "Interface.h"
 #include "attn/Compiler/Compiler.h"
 
+#include "llvm/Support/Error.h"
+
+#include <functional>
+#include <mutex>
+
 namespace attn {
 
-/// Immutable, so that any number of threads may use it. It holds no MLIR: the stages that are rarely asked for (emit,
+/// What a kernel is for its callers never changes, so that any number of threads may use it; what runs is compiled
+/// once, when it is first asked for. Afterwards it holds no MLIR: the stages that are rarely asked for (emit,
 /// reference) compile the source anew.
 struct Kernel::Implementation {
-  Implementation(std::string source, CompileOptions options, KernelInterface interface, KernelPrograms programs);
+  /// Compiles what runs.
+  using Compilation = std::function<llvm::Expected<KernelPrograms>()>;
+
+  Implementation(std::string source, CompileOptions options, KernelInterface interface, Compilation compilation);
+
+  /// The signature with what runs. Threads that ask for it at once wait for one of them. Throws CompileError.
+  const NativeSignature &compiled() const;
 
   const std::string source;
-  const CompileOptions options; ///< With the kernel's name.
-  const NativeSignature signature;
+  const CompileOptions options;      ///< With the kernel's name.
+  const NativeSignature declaration; ///< The signature without what runs: enough to check arguments.
   const std::vector<TensorInfo> inputs, outputs;
+
+private:
+  mutable std::once_flag once;
+  mutable Compilation compilation;
+  mutable std::optional<NativeSignature> signature;
+  mutable std::string error; ///< Why there is no signature.
 };
 
 } // namespace attn

@@ -21,7 +21,11 @@ static llvm::Expected<std::string> compileFunction(const HalideFunction &functio
 /// The objects of all functions of a kernel, or the first error.
 static llvm::Expected<std::vector<std::string>> compileFunctions(const LoweredKernel &kernel,
                                                                  const std::string &prefix) {
-  std::vector<const HalideFunction *> functions = functionsOf(kernel);
+  // The last step is mostly the attention itself, and its first variant that for few queries: they take longest.
+  std::vector<const HalideFunction *> functions;
+  for (const LoweredStep &step : llvm::reverse(kernel.steps))
+    for (const HalideFunction &variant : step.variants)
+      functions.push_back(&variant);
   std::vector<std::optional<llvm::Expected<std::string>>> results(functions.size());
   auto compile = [&](size_t index) {
     results[index].emplace(compileFunction(*functions[index], prefix + "_" + functions[index]->name()));
@@ -29,9 +33,8 @@ static llvm::Expected<std::vector<std::string>> compileFunctions(const LoweredKe
   if (functions.size() == 1) {
     compile(0);
   } else {
-    // From the last, which is mostly the attention itself and takes longest.
     llvm::DefaultThreadPool threads(llvm::hardware_concurrency());
-    for (size_t index = functions.size(); index-- > 0;)
+    for (size_t index = 0; index < functions.size(); ++index)
       threads.async([&, index] { compile(index); });
     threads.wait();
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import difflib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
@@ -30,12 +31,13 @@ class TensorInfo:
 class Kernel:
     """A compiled kernel. Calling it from several threads at once is safe, and the interpreter's lock is not held meanwhile."""
 
-    def __init__(self, source: str, **options: Any):
+    def __init__(self, source: str, lazy: bool = False, **options: Any):
         if "sm_" in options["target"]:
             nvrtc.locate()
         self._source, self._given = source, options
         self._options = _attn.CompileOptions(**options)
-        self._kernel = implementation = _attn.compile(source, self._options)
+        compiling = _attn.compile_lazily if lazy else _attn.compile
+        self._kernel = implementation = compiling(source, self._options)
         self.name: str = implementation.name
         self.inputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.inputs)
         self.outputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.outputs)
@@ -93,9 +95,10 @@ class Kernel:
         if self._given["gradient"] is not None:
             raise ValueError(f"{self.name}: is a kernel of a gradient already; gradients of gradients are not computed")
         options = self._given | {"gradient": list(inputs or [])}
-        forward, backward = (
-            Kernel(self._source, **(options | {"kernel": self.name + suffix})) for suffix in ("_forward", "_backward")
-        )
+        with ThreadPoolExecutor(2) as threads:  # the interpreter's lock is not held while a kernel is compiled
+            forward, backward = threads.map(
+                lambda suffix: Kernel(self._source, **(options | {"kernel": self.name + suffix})), ("_forward", "_backward")
+            )
         return forward, backward
 
     def emit(self, stage: str) -> str:
@@ -182,6 +185,7 @@ def compile(
     count_chunks: bool = False,
     copy: bool | None = None,
     plan: Mapping[str, int] | None = None,
+    lazy: bool = False,
 ) -> Kernel:
     """Compiles one kernel of a spec for this machine.
 
@@ -198,6 +202,8 @@ def compile(
         target "opencl", for which no Python library has arrays.
     plan: sizes of the plan in place of those that are chosen, such as {"tile.chunk": 512} (`attnc --plan=help` lists them).
         Without, they come from the tuning database that the variable ATTN_TUNING_DB names, where it has this kernel.
+    lazy: errors of the source are raised now, but machine code is compiled when the kernel first runs. One that is only called with
+        tensors that require grad never does: then the kernels of `grad` run in its place.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
@@ -215,7 +221,7 @@ def compile(
         plan=None if plan is None else dict(plan),
         gradient=None,
     )
-    return Kernel(path.read_text(encoding="utf-8") if path else str(source), **options)
+    return Kernel(path.read_text(encoding="utf-8") if path else str(source), lazy, **options)
 
 
 def set_num_threads(threads: int) -> None:

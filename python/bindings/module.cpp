@@ -86,9 +86,10 @@ std::vector<std::vector<int64_t>> outputShapes(const Kernel &kernel, const Input
   return kernel.outputShapes(Arguments(pointers(inputs)).inputs());
 }
 
+template <Kernel (*function)(std::string_view, const attn::CompileOptions &)>
 Kernel compile(const std::string &source, const attn::CompileOptions &options) {
   nb::gil_scoped_release release;
-  return attn::compile(source, options);
+  return function(source, options);
 }
 
 /// The object's bytes and the header's text.
@@ -189,7 +190,8 @@ NB_MODULE(_attn, module) {
           nb::arg("check_bounds"), nb::arg("count_chunks"), nb::arg("copy"), nb::arg("plan").none(),
           nb::arg("gradient").none());
 
-  module.def("compile", &compile, nb::arg("source"), nb::arg("options"));
+  module.def("compile", &compile<&attn::compile>, nb::arg("source"), nb::arg("options"));
+  module.def("compile_lazily", &compile<&attn::compileLazily>, nb::arg("source"), nb::arg("options"));
   module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));
   module.def("attnc", &attnc, nb::arg("arguments"));
   module.def("set_num_threads", &attn::setNumThreads, nb::arg("threads"));

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import numpy as np
 import attn
@@ -12,9 +14,18 @@ kernel = attn.compile("attention twice(x: f32[N]) {\\n  y[n] = 2 * x[n]\\n  retu
 assert kernel(np.float32([1, 2, 3])).tolist() == [2, 4, 6]
 """
 
+TRAINING = """
+import torch
+import attn
+kernel = attn.compile("attention squares(x: f32[N]) {\\n  y[n] = x[n] * x[n]\\n  return y\\n}\\n", lazy=True)
+x = torch.ones(3, requires_grad=True)
+kernel(x).sum().backward()
+assert x.grad.tolist() == [2, 2, 2]
+"""
 
-def start(folder: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM], env={**os.environ, "ATTN_CACHE_DIR": str(folder)})
+
+def start(folder: Path, program: str = PROGRAM) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "ATTN_CACHE_DIR": str(folder)})
 
 
 def objects(folder: Path) -> list[Path]:
@@ -42,3 +53,9 @@ def test_processes_share_a_folder(tmp_path):
     processes = [start(tmp_path) for _ in range(4)]
     assert [process.wait() for process in processes] == [0, 0, 0, 0]
     assert len(objects(tmp_path)) == 1
+
+
+def test_of_a_lazy_kernel_whose_gradients_are_computed_nothing_else_is_compiled(tmp_path):
+    pytest.importorskip("torch")
+    assert start(tmp_path, TRAINING).wait() == 0
+    assert len(objects(tmp_path)) == 2  # the forward and the backward kernel

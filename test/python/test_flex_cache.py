@@ -24,9 +24,9 @@ class Counter:
         ):
             monkeypatch.setattr(module, name, functools.partial(self._call, count, getattr(module, name)))
 
-    def _call(self, count, function, *args):
+    def _call(self, count, function, *args, **kwargs):
         setattr(self, count, getattr(self, count) + 1)
-        return function(*args)
+        return function(*args, **kwargs)
 
     def __call__(self):
         counts = self.traced, self.compiled
@@ -48,7 +48,7 @@ def counts(monkeypatch, empty_caches):
 @pytest.fixture
 def inputs_of_kernels(monkeypatch, empty_caches):
     """Nothing is compiled: a kernel returns its inputs."""
-    monkeypatch.setattr(implementation.kernels, "compile", lambda source: source)
+    monkeypatch.setattr(implementation.kernels, "compile", lambda source, lazy: source)
     monkeypatch.setattr(implementation, "torch_operator", lambda source: lambda *tensors: tensors)
     return Counter(monkeypatch)
 

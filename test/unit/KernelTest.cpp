@@ -4,12 +4,10 @@
 #include "attn/Compiler/Compiler.h"
 #include "attn/Runtime/Runtime.h"
 
-#include <atomic>
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <thread>
 
 using namespace attn;
 using testing::ElementsAre;
@@ -218,144 +216,4 @@ TEST(Compile, CachesBySourceAndOptions) {
   EXPECT_EQ(&compile(scaleText).name(), first);
   EXPECT_NE(&compile(scaleText, {.sizes = {{"N", 3}}}).name(), first);
   EXPECT_NE(&compile(std::string(scaleText) + "\n").name(), first);
-}
-
-/// Runs `body(thread)` in 8 threads and returns how many of them failed.
-template <typename Body> static int inEightThreads(Body body) {
-  std::atomic<int> failures = 0;
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 8; ++thread)
-    threads.emplace_back([&, thread] {
-      try {
-        failures += !body(thread);
-      } catch (const std::exception &) {
-        ++failures;
-      }
-    });
-  for (std::thread &thread : threads)
-    thread.join();
-  return failures;
-}
-
-static bool addsRight(const Kernel &kernel, int number, float value) {
-  TestTensor x("f32", {5}), y("f32", {5});
-  x.fill<float>({value, value, value, value, value});
-  kernel.run({&x.tensor}, {&y.tensor});
-  for (int i = 0; i < 5; ++i)
-    if (y.data<float>()[i] != value + float(number))
-      return false;
-  return true;
-}
-
-TEST(Threads, EightCallOneKernel) {
-  Kernel kernel = compile(adding(3));
-  EXPECT_EQ(inEightThreads([&](int thread) {
-              bool right = true;
-              for (int call = 0; call < 1000; ++call)
-                right &= addsRight(kernel, 3, float(thread * 1000 + call));
-              return right;
-            }),
-            0);
-}
-
-// Each thread compiles kernels of its own and one that all share, and looks them up a thousand times.
-TEST(Threads, EightCompileAtOnce) {
-  EXPECT_EQ(inEightThreads([&](int thread) {
-              bool right = true;
-              for (int call = 0; call < 1000; ++call) {
-                int number = call % 4 == 0 ? 100 : 200 + thread * 4 + call % 4;
-                right &= addsRight(compile(adding(number)), number, float(call));
-              }
-              return right;
-            }),
-            0);
-}
-
-/// A masked attention of its own for each `number`, which its result is multiplied by.
-static std::string attending(int number) {
-  return fmt::format("attention mean{0}(q: f32[M, D], k: f32[N, D], v: f32[N, E], valid: i32[M]) {{\n"
-                     "  weight[m, n] = softmax[n]({0}.0 * sum[d](q[m, d] * k[n, d]) where n < valid[m])\n"
-                     "  out[m, e]    = {0}.0 * sum[n](weight[m, n] * v[n, e])\n"
-                     "  return out\n}}\n",
-                     number);
-}
-
-/// All keys are equal, so the output is the mean of the first `valid` values, which are 0, 1, 2, …
-static bool attendsRight(const Kernel &kernel, int number, int keys, int valid) {
-  TestTensor q("f32", {1, 4}), k("f32", {keys, 4}), v("f32", {keys, 3}), length("i32", {1}), out("f32", {1, 3});
-  q.fill<float>({1, 2, 3, 4});
-  k.fill(std::vector<float>(keys * 4, 0.5f));
-  for (int i = 0; i < keys * 3; ++i)
-    v.data<float>()[i] = float(i / 3);
-  length.fill<int32_t>({valid});
-  kernel.run({&q.tensor, &k.tensor, &v.tensor, &length.tensor}, {&out.tensor});
-  float expected = float(number) * float(valid - 1) / 2;
-  for (int e = 0; e < 3; ++e)
-    if (!(std::abs(out.data<float>()[e] - expected) <= 1e-5f * (1 + expected)))
-      return false;
-  return true;
-}
-
-TEST(Threads, EightCompileDifferentAttentionsAtOnce) {
-  EXPECT_EQ(inEightThreads([&](int thread) {
-              int number = thread + 1;
-              bool right = true;
-              for (int call = 0; call < 1000; ++call)
-                right &= attendsRight(compile(attending(number)), number, 40 + thread, 1 + call % 40);
-              return right;
-            }),
-            0);
-}
-
-TEST(Threads, ErrorsBelongToTheirThread) {
-  Kernel kernel = compile(adding(3));
-  EXPECT_EQ(inEightThreads([&](int thread) {
-              TestTensor x("f32", {thread + 1}), y("f32", {thread + 2});
-              for (int call = 0; call < 100; ++call) {
-                try {
-                  kernel.run({&x.tensor}, {&y.tensor});
-                  return false;
-                } catch (const RunError &error) {
-                  if (error.what() !=
-                      fmt::format("y: dimension 0 (N) is {}, but x: dimension 0 made N = {}", thread + 2, thread + 1))
-                    return false;
-                }
-              }
-              return true;
-            }),
-            0);
-}
-
-TEST(Threads, TheNumberOfThreadsCanBeSet) {
-  setNumThreads(2);
-  EXPECT_TRUE(addsRight(compile(adding(3)), 3, 1));
-  setNumThreads(0);
-}
-
-/// A thread for each task, and how many there were.
-struct CountingPool {
-  std::atomic<int> tasks = 0;
-
-  static void run(void *pool, void (*task)(void *, int), void *closure, int count) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < count; ++i)
-      threads.emplace_back([=] { task(closure, i); });
-    for (std::thread &thread : threads)
-      thread.join();
-    static_cast<CountingPool *>(pool)->tasks += count;
-  }
-};
-
-TEST(Threads, KernelsRunOnTheProgramsOwn) {
-  Kernel kernel = compile(scaleText);
-  TestTensor x("f32", {5, 3}), y("f32", {5, 3});
-  x.fill<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
-  CountingPool pool;
-  setThreadPool(CountingPool::run, &pool);
-  kernel.run({&x.tensor, nullptr}, {&y.tensor});
-  EXPECT_EQ(pool.tasks, 5); // a row each
-  EXPECT_EQ(y.data<float>()[14], 30);
-  setThreadPool(nullptr, nullptr);
-  kernel.run({&x.tensor, nullptr}, {&y.tensor});
-  EXPECT_EQ(pool.tasks, 5);
 }

@@ -84,7 +84,7 @@ public:
 
   /// Runs on the caller's tensors. `inputs` has one tensor for each parameter; a scalar is a tensor of rank 0, or null
   /// for its default. `outputs` has one tensor for each output, of the dtype and shape that `outputShapes` gives.
-  /// Throws RunError; then nothing was written.
+  /// Throws RunError; then nothing was written. What `compileLazily` gave is compiled first.
   void run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
 
   /// The shapes of the outputs for these inputs. Throws RunError where the inputs do not fit.
@@ -108,6 +108,11 @@ private:
 /// a cache in memory, and in a later process from one on disk: in the folder that the variable ATTN_CACHE_DIR names, or
 /// `attn` in the user's cache folder; none where the variable is empty. Thread-safe. Throws CompileError.
 ATTN_EXPORT Kernel compile(std::string_view source, const CompileOptions &options = {});
+
+/// The same kernel, but what runs of it is compiled when it first runs, and never where it does not: so are the kernels
+/// of which only the gradients may be wanted. Errors of the source and the options are thrown here; what `compile`
+/// finds later, when it makes machine code, is thrown by `Kernel::run`, as CompileError.
+ATTN_EXPORT Kernel compileLazily(std::string_view source, const CompileOptions &options = {});
 
 /// Kernels compiled ahead of time.
 struct ObjectFile {

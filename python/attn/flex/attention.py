@@ -136,5 +136,5 @@ def _traced(
     source = kernel_source(form, score, mask, parameters)
     with _LOCK:
         if source not in _OPERATORS:
-            _OPERATORS[source] = torch_operator(kernels.compile(source))
+            _OPERATORS[source] = torch_operator(kernels.compile(source, lazy=True))
         return _OPERATORS[source], parameters.tensors

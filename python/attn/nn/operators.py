@@ -53,7 +53,7 @@ class SpecOperator:
             source = re.sub(r"\bdropout\((.*), p, seed\)", r"\1", source)
         if dtype == "f64":
             source = re.sub(r"\bf32\b", "f64", source)
-        return torch_operator(compile(source, dtype=dtype if dtype in ("bf16", "f16") else None))
+        return torch_operator(compile(source, dtype=dtype if dtype in ("bf16", "f16") else None, lazy=True))
 
     def _dtype(self, inputs: dict[str, Any]) -> str:
         name, dtype = next((name, value.dtype) for name, value in inputs.items() if isinstance(value, torch.Tensor))
