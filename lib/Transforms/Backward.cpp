@@ -3,6 +3,7 @@
 #include "Backward.h"
 #include "Form.h"
 #include "Statement.h"
+#include "Unnormalised.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -136,6 +137,19 @@ void Backward::differentiate(SoftmaxGroup &group) {
     gradients[group.sink.getResult()] = found.sink;
 }
 
+/// Weights that derivatives in `scratch` use are read, since sums need them, too, rather than computed again.
+static void readWeights(TensorOp tensor, Block &scratch) {
+  Value result = tensor.getBody().front().getTerminator()->getOperand(0);
+  auto isInScratch = [&](OpOperand &use) { return scratch.findAncestorOpInBlock(*use.getOwner()) != nullptr; };
+  bool isStoredAsIs = result.getType() == tensor.getResult().getType().getElementType();
+  if (!isStoredAsIs || !holdsWeights(tensor) || llvm::none_of(result.getUses(), isInScratch))
+    return;
+  OpBuilder builder = OpBuilder::atBlockBegin(&scratch);
+  Value element =
+      ReadOp::create(builder, tensor.getLoc(), tensor.getResult(), ValueRange(tensor.getBody().getArguments()));
+  result.replaceUsesWithIf(element, isInScratch);
+}
+
 /// Adds what `tensor` contributes to the gradients of what it reads.
 LogicalResult Backward::differentiate(TensorOp tensor) {
   Value gradient = gradientOf(tensor.getResult());
@@ -148,6 +162,7 @@ LogicalResult Backward::differentiate(TensorOp tensor) {
   Value seed = readWide(inside, gradient, tensor.getBody().getArguments());
   FailureOr<SmallVector<ReadGradient>> reads =
       attn::differentiate(tensor, seed, block, [&](Value read) { return active.contains(read); });
+  readWeights(tensor, block);
   if (succeeded(reads))
     for (ReadGradient &read : *reads) {
       Value target = read.read.getTensor();
@@ -195,6 +210,7 @@ LogicalResult Backward::run() {
   groups = rewriteSoftmaxes(kernel, facts);
   for (const SoftmaxGroup &group : groups)
     names.push_back(group.saved);
+  outlineDots(kernel);
   findActive();
   addOutputGradients();
   llvm::DenseMap<Operation *, SoftmaxGroup *> scores;

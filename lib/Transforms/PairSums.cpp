@@ -1,11 +1,9 @@
 //===- PairSums.cpp - Sums of pairs become products of matrices -----------===//
 
-#include "Contribution.h"
 #include "Form.h"
 #include "PairTensors.h"
 #include "Scores.h"
 #include "Slice.h"
-#include "attn/Analysis/PairBlocks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -118,117 +116,4 @@ void PairTensors::normalise(TensorOp sum) {
   reduce.replaceAllUsesWith(total);
   reduce.erase();
   eraseUnused(sum.getBody().front());
-}
-
-//===----------------------------------------------------------------------===//
-// Masks
-//===----------------------------------------------------------------------===//
-
-/// What must all hold for `condition` to.
-static SmallVector<Value> conjunctsOf(Value condition) {
-  SmallVector<Value> conjuncts{condition};
-  for (size_t position = 0; position < conjuncts.size();)
-    if (auto both = conjuncts[position].getDefiningOp<arith::AndIOp>()) {
-      conjuncts[position] = both.getLhs();
-      conjuncts.insert(conjuncts.begin() + position + 1, both.getRhs());
-    } else {
-      ++position;
-    }
-  return conjuncts;
-}
-
-/// Whether all of `conditions` hold; there is one at least.
-static Value conjunction(ArrayRef<Value> conditions, OpBuilder &builder) {
-  Value all = conditions.front();
-  for (Value condition : conditions.drop_front())
-    all = arith::AndIOp::create(builder, condition.getLoc(), all, condition);
-  return all;
-}
-
-/// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
-SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
-  SmallVector<Value> masks;
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  Value formula = formulaOf(tensor);
-  if (Value mask = maskOf(tensor)) {
-    for (Value condition : conjunctsOf(mask))
-      if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices))
-        masks.push_back(read.getTensor());
-    formula = formula.getDefiningOp<arith::SelectOp>().getTrueValue();
-  }
-  for (ReadOp read : tensor.getBody().getOps<ReadOp>())
-    if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices) && isMultipleOf(formula, read))
-      llvm::append_range(masks, masksOf(definitionOf(read.getTensor())));
-  return masks;
-}
-
-/// Makes a tensor that is a multiple of one that is masked 0 where that is, whatever it is multiplied by.
-void PairTensors::mask(TensorOp tensor) {
-  Value formula = formulaOf(tensor);
-  SmallVector<Value> masks = masksOf(tensor);
-  if (masks.empty() || formula.getDefiningOp<arith::SelectOp>())
-    return;
-  OpBuilder builder(tensor.getBody().front().getTerminator());
-  Location location = tensor.getLoc();
-  SmallVector<Value> conditions;
-  llvm::SmallSetVector<Value, 2> distinct(masks.begin(), masks.end());
-  for (Value mask : distinct)
-    conditions.push_back(ReadOp::create(builder, location, mask, ValueRange(tensor.getBody().getArguments())));
-  Value isVisible = conjunction(conditions, builder), zero = floatConstant(0, formula.getType(), builder, location);
-  Value masked = arith::SelectOp::create(builder, location, isVisible, formula, zero);
-  tensor.getBody().front().getTerminator()->setOperand(0, masked);
-}
-
-/// Drops the choice of 0 where `tensor` is another tensor's elements that are 0 there anyway.
-void PairTensors::dropChoice(TensorOp tensor) {
-  auto choice = formulaOf(tensor).getDefiningOp<arith::SelectOp>();
-  auto read = choice ? choice.getTrueValue().getDefiningOp<ReadOp>() : ReadOp();
-  if (!read || !stored.contains(read.getTensor()) ||
-      !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()))
-    return;
-  auto mask = choice.getCondition().getDefiningOp<ReadOp>();
-  if (mask && choosesZero(choice) && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
-      llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor()))
-    tensor.getBody().front().getTerminator()->setOperand(0, read);
-  eraseUnused(tensor.getBody().front());
-}
-
-/// Drops what the condition of a sum asks for and the pairs that it reads are 0 without.
-void PairTensors::dropConditions(TensorOp sum) {
-  SmallVector<ReduceOp> sums(sum.getBody().getOps<ReduceOp>());
-  if (sums.size() != 1 || !sums.front().isConditional())
-    return;
-  ReduceOp reduce = sums.front();
-  Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
-  // Masks and where they are read.
-  SmallVector<std::pair<Value, SmallVector<Value>>> known;
-  for (ReadOp read : body.getOps<ReadOp>())
-    if (stored.contains(read.getTensor()) && isMultipleOf(body.getTerminator()->getOperand(0), read))
-      for (Value mask : masksOf(definitionOf(read.getTensor())))
-        known.push_back({mask, SmallVector<Value>(read.getSubscripts())});
-  auto isKnown = [&](Value condition) {
-    auto read = condition.getDefiningOp<ReadOp>();
-    return read && llvm::any_of(known, [&](auto &mask) {
-             return mask.first == read.getTensor() &&
-                    llvm::all_of_zip(mask.second, read.getSubscripts(), [&](Value inBody, Value inWhere) {
-                      auto a = dyn_cast<BlockArgument>(inBody), b = dyn_cast<BlockArgument>(inWhere);
-                      bool isSummed = a && b && a.getOwner() == &body && b.getOwner() == &where;
-                      return inBody == inWhere || (isSummed && a.getArgNumber() == b.getArgNumber());
-                    });
-           });
-  };
-  SmallVector<Value> left = conjunctsOf(where.getTerminator()->getOperand(0));
-  llvm::erase_if(left, isKnown);
-  if (!left.empty()) {
-    OpBuilder inCondition(where.getTerminator());
-    where.getTerminator()->setOperand(0, conjunction(left, inCondition));
-    eraseUnused(where);
-    return;
-  }
-  OpBuilder builder(reduce);
-  Value all = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    return cloneSlice(body.getTerminator()->getOperand(0), mapping, inside);
-  });
-  reduce.replaceAllUsesWith(all);
-  reduce.erase();
 }

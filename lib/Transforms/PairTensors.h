@@ -1,7 +1,7 @@
 //===- PairTensors.h - Tensors with an element for each pair ----*- C++ -*-===//
 //
 // What attn-store-pairs knows of the pairs of one attention while it rewrites them: StorePairs.cpp chooses those that
-// are stored, PairSums.cpp rewrites the sums that read them.
+// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +17,7 @@ namespace attn {
 /// The pairs of one attention: tensors of one shape, whose last index is the key.
 class PairTensors {
 public:
+  /// `weights` is one of them, from which the others are found.
   explicit PairTensors(TensorOp weights) : weights(weights) { collect(); }
 
   /// Marks those that are to be stored, and rewrites what reads them.
@@ -38,14 +39,24 @@ private:
   void normalise(TensorOp sum);
   mlir::Value pairFactor(llvm::ArrayRef<Factor> factors, llvm::ArrayRef<mlir::Value> pair, ReduceOp reduce,
                          TensorOp sum);
+
+  // Where they are 0 (PairMasks.cpp).
   llvm::SmallVector<mlir::Value> masksOf(TensorOp tensor);
   void mask(TensorOp tensor);
   void dropChoice(TensorOp tensor);
   void dropConditions(TensorOp sum);
+  mlir::Value maskOfCondition(mlir::Value condition, llvm::ArrayRef<mlir::Value> indices);
+  void nameCondition(TensorOp sum);
+  void liftCondition(TensorOp tensor);
+  llvm::SmallVector<mlir::Value> masksAround(ReadOp read, TensorOp reader);
+  void maskAsRead(TensorOp tensor);
+  void maskByConditions();
+  void dropInnerChoices(TensorOp tensor);
 
   TensorOp weights;
   llvm::DenseSet<mlir::Value> tensors;
   llvm::DenseSet<mlir::Value> stored;
+  llvm::SmallVector<TensorOp> conditionMasks; ///< That were conditions.
 };
 
 /// The statement that defines `tensor`, or null.

@@ -12,24 +12,24 @@
 using namespace mlir;
 using namespace attn;
 
-/// `name[indices] = value`, before `tensor`, whose formula has `value`.
-static TensorOp define(StringRef name, Value value, ArrayRef<BlockArgument> indices, ArrayRef<Axis> axes,
-                       TensorOp tensor) {
-  OpBuilder builder(tensor);
-  Statement statement{name.str(), SmallVector<Axis>(axes), {}, value.getType(), nullptr};
-  statement.term = [&](OpBuilder &builder, Indices places) {
-    IRMapping mapping;
-    for (auto [index, place] : llvm::zip_equal(indices, places))
-      mapping.map(index, place);
-    return cloneSlice(value, mapping, builder);
-  };
-  return statement.write(tensor->getParentOfType<KernelOp>(), builder, value.getLoc());
-}
-
 static void eraseParts(SoftmaxGroup &group) {
   for (TensorOp part : {group.score, group.mask, group.sink})
     if (part)
       part.erase();
+}
+
+/// Puts into a score the formula of what it is the elements of at a constant, as that of one of several heads in a
+/// tensor: then gradients are of the elements that are read, and not of all.
+static void takeInConstants(TensorOp score) {
+  for (ReadOp read : llvm::to_vector(score.getBody().getOps<ReadOp>())) {
+    auto source = read.getTensor().getDefiningOp<TensorOp>();
+    bool atConstant = llvm::any_of(read.getSubscripts(), [](Value subscript) {
+      return isa_and_nonnull<arith::ConstantOp>(subscript.getDefiningOp());
+    });
+    bool isOnceEach = dependence(read.getSubscripts()).size() == score.getBody().getNumArguments();
+    if (source && atConstant && isOnceEach && isInRange(read))
+      substituteFormula(read, source);
+  }
 }
 
 /// Score, mask and sink of a softmax or log-sum-exp for each of `rows`, before `tensor`.
@@ -52,6 +52,7 @@ static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockAr
   if (Value sink = reduce.getSink())
     group.sink = define((name + "_sink").str(), sink, rows, rowAxes, tensor);
   group.score = inside(reduce.getBody(), "_score"); // last: its gradient is needed for the sink's
+  takeInConstants(group.score);
   return group;
 }
 

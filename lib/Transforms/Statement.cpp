@@ -2,6 +2,7 @@
 
 #include "Statement.h"
 #include "Form.h"
+#include "Slice.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -58,4 +59,17 @@ TensorOp Statement::write(KernelOp kernel, OpBuilder &builder, Location location
   if (condition)
     fill(reduce.getWhere(), condition);
   return tensor;
+}
+
+TensorOp attn::define(StringRef name, Value value, ArrayRef<BlockArgument> indices, ArrayRef<Axis> axes,
+                      TensorOp tensor) {
+  OpBuilder builder(tensor);
+  Statement statement{name.str(), SmallVector<Axis>(axes), {}, value.getType(), nullptr};
+  statement.term = [&](OpBuilder &builder, Indices places) {
+    IRMapping mapping;
+    for (auto [index, place] : llvm::zip_equal(indices, places))
+      mapping.map(index, place);
+    return cloneSlice(value, mapping, builder);
+  };
+  return statement.write(tensor->getParentOfType<KernelOp>(), builder, value.getLoc());
 }

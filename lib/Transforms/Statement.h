@@ -36,6 +36,10 @@ struct Statement {
   TensorOp write(KernelOp kernel, mlir::OpBuilder &builder, mlir::Location location) const;
 };
 
+/// Adds the statement `name[indices] = value` before `tensor`, whose formula has `value`; `axes` are like `indices`.
+TensorOp define(llvm::StringRef name, mlir::Value value, llvm::ArrayRef<mlir::BlockArgument> indices,
+                llvm::ArrayRef<Axis> axes, TensorOp tensor);
+
 } // namespace attn
 
 #endif // ATTN_TRANSFORMS_STATEMENT_H

@@ -23,6 +23,7 @@
 
 #include "PairTensors.h"
 #include "Slice.h"
+#include "Unnormalised.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
 
@@ -52,25 +53,40 @@ static bool isInBlocks(KernelOp kernel) {
   });
 }
 
-/// What cannot be computed in blocks is left as it was.
-void StorePairs::runOnOperation() {
-  KernelOp kernel = getOperation();
-  mlir::OwningOpRef<KernelOp> changed = kernel.clone();
-  for (TensorOp tensor : llvm::to_vector(changed->getBody().front().getOps<TensorOp>()))
-    if (tensor->hasAttr(TensorOp::weightsName))
-      PairTensors(tensor).store();
-  SmallVector<TensorOp> tensors(changed->getBody().front().getOps<TensorOp>());
-  for (TensorOp tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty())
-      tensor.erase();
-  if (isInBlocks(*changed))
-    kernel.getBody().takeBody(changed->getBody());
-}
-
 /// The statement whose formula `op` is in.
 static TensorOp statementOf(Operation *op) {
   auto tensor = dyn_cast<TensorOp>(op);
   return tensor ? tensor : op->getParentOfType<TensorOp>();
+}
+
+/// What cannot be computed in blocks is left as it was.
+void StorePairs::runOnOperation() {
+  KernelOp kernel = getOperation();
+  auto tensors = [](KernelOp kernel) { return kernel.getBody().front().getOps<TensorOp>(); };
+  SmallVector<std::string> names; // softmaxes first
+  for (bool ofSoftmax : {true, false})
+    for (TensorOp tensor : tensors(kernel))
+      if (tensor->hasAttr(TensorOp::weightsName) == ofSoftmax)
+        names.push_back(tensor.getName().str());
+  auto find = [&](KernelOp kernel, StringRef name) {
+    auto found = llvm::find_if(tensors(kernel), [&](TensorOp tensor) { return tensor.getName() == name; });
+    return found == tensors(kernel).end() ? TensorOp() : *found;
+  };
+  for (StringRef name : names) {
+    TensorOp tensor = find(kernel, name);
+    bool isCandidate =
+        tensor && !isPairs(tensor.getResult()) && (tensor->hasAttr(TensorOp::weightsName) || isSummedBothWays(tensor));
+    if (!isCandidate)
+      continue;
+    mlir::OwningOpRef<KernelOp> changed = kernel.clone();
+    PairTensors(find(*changed, name)).store();
+    SmallVector<TensorOp> left(tensors(*changed));
+    for (TensorOp each : llvm::reverse(left))
+      if (each.getResult().use_empty())
+        each.erase();
+    if (isInBlocks(*changed))
+      kernel.getBody().takeBody(changed->getBody());
+  }
 }
 
 /// Whether `tensor` is no more than a formula of elements: what reads it can have that in its place.
@@ -211,10 +227,15 @@ SmallVector<TensorOp> PairTensors::storedTensors() {
 }
 
 void PairTensors::store() {
-  if (sums().size() < 2)
+  bool isKnown = llvm::any_of(tensors, [](Value tensor) { return isPairs(tensor); });
+  if (isKnown || sums().size() < 2)
     return;
   for (TensorOp sum : sums())
     normalise(sum);
+  if (!weights->hasAttr(TensorOp::weightsName)) {
+    collect();
+    maskByConditions();
+  }
   findStored();
   for (TensorOp tensor : storedTensors())
     mask(tensor);
@@ -231,6 +252,8 @@ void PairTensors::store() {
     }
   for (TensorOp reader : readers)
     swallow(reader);
+  for (TensorOp tensor : storedTensors())
+    dropInnerChoices(tensor);
   for (TensorOp tensor : storedTensors())
     tensor->setAttr(TensorOp::pairsName, UnitAttr::get(tensor.getContext()));
 }

@@ -66,6 +66,76 @@ attn.kernel @gather(%x: !attn.tensor<[N], f32>, %index: !attn.tensor<[M], i32>) 
 
 // -----
 
+// Weights without a softmax: the sum inside of them is a tensor of its own, and what their derivative needs of them is read.
+// CHECK-LABEL: attn.kernel @sigmoid_backward(
+// CHECK: %weight_dot = attn.tensor "weight_dot"(%m: M, %n: N) : f32 {
+// CHECK-NEXT: attn.reduce sum(%d: D)
+// CHECK: %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+// CHECK: attn.read %weight_dot[%m, %n]
+// CHECK: %grad_weight_dot = attn.tensor "grad_weight_dot"(%m: M, %n: N) : f32 {
+// CHECK-NEXT: attn.read %grad_weight[%m, %n]
+// CHECK-NEXT: [[WEIGHT:%.*]] = attn.read %weight[%m, %n]
+// CHECK-NEXT: arith.constant
+// CHECK-NEXT: arith.subf [[WEIGHT]]
+// CHECK-NOT: math.exp
+// CHECK: attn.return
+attn.kernel @sigmoid(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %one = arith.constant 1.0 : f32
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %5 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %6 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %7 = arith.mulf %5, %6 : f32
+      attn.yield %7 : f32
+    }
+    %1 = arith.negf %0 : f32
+    %2 = math.exp %1 : f32
+    %3 = arith.addf %2, %one : f32
+    %4 = arith.divf %one, %3 : f32
+    attn.yield %4 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}
+
+// -----
+
+// A score that is read at a constant is part of the softmax: its gradient has an element for each query and key, not for
+// each of several heads as well.
+// CHECK-LABEL: attn.kernel @second_head_backward(
+// CHECK: %weight_score = attn.tensor "weight_score"(%m: M, %n: N) : f32 {
+// CHECK: [[ONE:%.*]] = arith.constant 1 : i64
+// CHECK: attn.read %q[[[ONE]], %m]
+// CHECK-NOT: attn.tensor "grad_score"
+// CHECK: attn.return
+attn.kernel @second_head(%q: !attn.tensor<[2, M], f32>, %k: !attn.tensor<[2, N], f32>) {
+  %score = attn.tensor "score"(%i: 2, %m: M, %n: N) : f32 {
+    %0 = attn.read %q[%i, %m] : !attn.tensor<[2, M], f32>
+    %1 = attn.read %k[%i, %n] : !attn.tensor<[2, N], f32>
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %one = arith.constant 1 : i64
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %score[%one, %m, %j] : !attn.tensor<[2, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[M, N], f32> as f32
+}
+
+// -----
+
 attn.kernel @part(%x: !attn.tensor<[M, N], f32>) {
   %y = attn.tensor "y"(%m: M) : f32 {
     %c0 = arith.constant 0 : i64

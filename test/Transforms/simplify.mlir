@@ -357,17 +357,21 @@ attn.kernel @sigmoid_attention(%q: !attn.tensor<[B, M, D], f32>, %k: !attn.tenso
   attn.return %out : !attn.tensor<[B, M, E], f32> as f32
 }
 
-// Differential attention in one statement: both softmaxes and the sum are outlined, and the sum reads two weights.
+// Differential attention in one statement: both softmaxes and the sum are outlined, and each softmax has a sum.
 // CHECK-LABEL: attn.kernel @differential(
 // CHECK-NEXT:    attn.score "out_softmax_score"(%m: M, %n: N) : f32
 // CHECK:         attn.softmax "out_softmax", ""(%out_softmax_score)
 // CHECK:         attn.score "out_softmax_1_score"(%m: M, %n: N) : f32
 // CHECK:         attn.softmax "out_softmax_1", ""
-// CHECK-NEXT:    %out_sum = attn.weighted_sum "out_sum"(%m: M, %e: E) over (%n: N) query 0 : f32 {
+// CHECK-NEXT:    %[[FIRST:.*]] = attn.weighted_sum "out_sum_out_softmax"(%m: M, %e: E) over (%n: N) query 0 : f32 {
 // CHECK-NEXT:      attn.read %out_softmax[%m, %n]
+// CHECK-NEXT:      attn.read %v[%n, %e]
+// CHECK:         %[[SECOND:.*]] = attn.weighted_sum "out_sum_out_softmax_1"(%m: M, %e: E) over (%n: N) query 0 : f32 {
 // CHECK-NEXT:      attn.read %out_softmax_1[%m, %n]
+// CHECK-NEXT:      attn.read %v[%n, %e]
 // CHECK:         attn.tensor "out"(%m: M, %e: E) : f32 {
-// CHECK-NEXT:      attn.read %out_sum[%m, %e]
+// CHECK:           attn.read %[[FIRST]][%m, %e]
+// CHECK:           attn.read %[[SECOND]][%m, %e]
 attn.kernel @differential(%x: !attn.tensor<[M, N], f32>, %y: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>,
                           %bias: !attn.tensor<[E], f32>) {
   %out = attn.tensor "out"(%m: M, %e: E) : f32 {

@@ -247,3 +247,115 @@ attn.kernel @factor(%x: !attn.tensor<[M, N], f32>, %q: !attn.tensor<[M, D], f32>
   }
   attn.return %sum : !attn.tensor<[M], f32> as f32, %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32
 }
+
+// Weights without a softmax, and a sum with a condition. It is the mask of what is stored: of the gradients, which are
+// multiples of a sum that had it, and of the weights, of which nobody needs more.
+// CHECK-LABEL: attn.kernel @unnormalised(
+// CHECK:         %[[MASK:.*]] = attn.tensor "{{.*}}_mask"(%m: M, %n: N) : i1 {
+// CHECK-NEXT:      arith.cmpi sle, %n, %m
+// CHECK:         %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.pairs} {
+// CHECK:           math.exp
+// CHECK:           attn.read %[[MASK]][%m, %n]
+// CHECK:           arith.select
+// CHECK:         %grad_v = attn.tensor "grad_v"(%n: N, %e: E) : f32 {
+// CHECK-NEXT:      attn.reduce sum(%m: M)
+// CHECK-NEXT:        attn.read %weight[%m, %n]
+// CHECK-NOT:       where
+// CHECK:         %grad_x = attn.tensor "grad_x"(%m: M, %n: N) : f32 attributes {attn.pairs} {
+// CHECK-NEXT:      attn.read %weight[%m, %n]
+// CHECK-NEXT:      attn.reduce sum(%e: E)
+// CHECK-NOT:       where
+// CHECK:           attn.read %[[MASK]][%m, %n]
+// CHECK:           arith.select
+// CHECK-NOT:       arith.select
+// CHECK:         attn.tensor "grad_k"
+attn.kernel @unnormalised(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>, %grad_out: !attn.tensor<[M, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %grad_v = attn.tensor "grad_v"(%n: N, %e: E) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = arith.cmpi sle, %n, %m : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %grad_weight = attn.tensor "grad_weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = arith.cmpi sle, %n, %m : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %grad_x = attn.tensor "grad_x"(%m: M, %n: N) : f32 {
+    %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.read %grad_weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_x[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_x[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_v : !attn.tensor<[N, E], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32, %grad_q : !attn.tensor<[M, D], f32> as f32
+}
+
+// The gradient of a projection is summed both ways, too, but it is sums of products alone: it stays.
+// CHECK-LABEL: attn.kernel @projection(
+// CHECK-NOT:     attn.pairs
+attn.kernel @projection(%x: !attn.tensor<[M, D], f32>, %w: !attn.tensor<[N, D], f32>, %y: !attn.tensor<[M, E], f32>, %u: !attn.tensor<[N, E], f32>) {
+  %grad_h = attn.tensor "grad_h"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.read %y[%m, %e] : !attn.tensor<[M, E], f32>
+      %2 = attn.read %u[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_w = attn.tensor "grad_w"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_h[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %x[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_x = attn.tensor "grad_x"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_h[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %w[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_w : !attn.tensor<[N, D], f32> as f32, %grad_x : !attn.tensor<[M, D], f32> as f32
+}

@@ -1,6 +1,8 @@
 """Backward kernels: every differentiable example against finite differences in f64, and in f32 against f64."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -157,3 +159,32 @@ def test_results_do_not_depend_on_the_number_of_threads():
     for other in results[1:]:
         for name, value in results[0].items():
             np.testing.assert_array_equal(other[name], value)
+
+
+#: Prints by how many KiB the process grows when it computes the gradients for 6000 queries and keys, of which the pairs are 140625.
+GROWTH = """
+import resource, sys
+import numpy as np
+import attn
+forward, backward = attn.compile(sys.argv[1]).grad()
+
+def step(tokens):
+    sizes = {"M": tokens, "N": tokens, "D": 8, "E": 8}
+    shape = lambda info: [sizes.get(size, int(size) if size.isdigit() else 1) for size in info.shape]
+    known = {info.name: np.ones(shape(info), np.float32) for info in (*forward.inputs, *backward.inputs)}
+    results = forward(*[known[info.name] for info in forward.inputs])
+    known |= zip([info.name for info in forward.outputs], results if isinstance(results, tuple) else (results,))
+    backward(*[known[info.name] for info in backward.inputs])
+
+step(8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+step(6000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("name", ["causal", "differential", "sigmoid_attention", "relu_attention", "retention", "alibi"])
+def test_a_backward_pass_stores_no_pairs_as_a_whole(name):
+    program = [sys.executable, "-c", GROWTH, EXAMPLES / f"{name}.attn"]
+    growth = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+    assert growth < 40_000

@@ -182,7 +182,7 @@ attention f(q: f32[B, M, D], k: f32[B, N, D], r: f32[B, N, D], v: f32[B, N, E], 
   return out
 })");
   EXPECT_EQ(count<attn::SoftmaxOp>(), 2);
-  EXPECT_EQ(count<attn::WeightedSumOp>(), 1);
+  EXPECT_EQ(count<attn::WeightedSumOp>(), 2);
 }
 
 TEST_F(Simplification, LocalWindowWithGaussian) {

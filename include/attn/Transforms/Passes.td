@@ -134,6 +134,64 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   }];
 }
 
+def AttnSplitSums : Pass<"attn-split-sums", "::attn::KernelOp"> {
+  let summary = "Makes a sum of the weights of several softmaxes several sums";
+  let description = [{
+    A sum of one softmax's weights is computed with them, one tile of keys after the other. Where the terms of a sum add or
+    subtract weights of several softmaxes, each gets a sum of its own, and the statement adds those. What no key changes is
+    multiplied outside. The pass comes after attn-outline: softmaxes and sums are tensors of their own.
+
+    ```mlir
+    %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.read %first[%m, %n] : !attn.tensor<[M, N], f32>
+        %2 = attn.read %lambda[] : !attn.tensor<[], f32>
+        %3 = attn.read %second[%m, %n] : !attn.tensor<[M, N], f32>
+        %4 = arith.mulf %2, %3 : f32
+        %5 = arith.subf %1, %4 : f32
+        %6 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+        %7 = arith.mulf %5, %6 : f32
+        attn.yield %7 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %out_first = attn.tensor "out_first"(%m: M, %e: E) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+        %2 = attn.read %first[%m, %n] : !attn.tensor<[M, N], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %out_second = attn.tensor "out_second"(%m: M, %e: E) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+        %2 = attn.read %second[%m, %n] : !attn.tensor<[M, N], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+      %0 = attn.read %out_first[%m, %e] : !attn.tensor<[M, E], f32>
+      %1 = attn.read %out_second[%m, %e] : !attn.tensor<[M, E], f32>
+      %2 = attn.read %lambda[] : !attn.tensor<[], f32>
+      %3 = arith.negf %2 : f32
+      %4 = arith.mulf %1, %3 : f32
+      %5 = arith.addf %0, %4 : f32
+      attn.yield %5 : f32
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
   let summary = "Decides which pairs of query and key are stored, for a block of rows at a time";
   let description = [{
@@ -144,6 +202,9 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
 
     The sums become products of matrices: a factor that is read from pairs, then others; what does not change with the
     sum's indices is multiplied outside. Stored pairs are 0 where their mask is false, so sums need no condition.
+
+    Pairs are found from the weights of a softmax, and from tensors that sums over their keys and sums over their rows read,
+    as without one. Conditions of such sums become masks first.
 
     ```mlir
     %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {

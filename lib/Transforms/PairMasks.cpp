@@ -1,0 +1,271 @@
+//===- PairMasks.cpp - Where pairs are 0 ----------------------------------===//
+//
+// A mask is a tensor of truths with the shape of the pairs. What is stored is 0 where its mask is false, so that sums
+// need no condition, and keys at which a block's masks are false are neither computed nor read.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Contribution.h"
+#include "Form.h"
+#include "PairTensors.h"
+#include "Scores.h"
+#include "Slice.h"
+#include "attn/Analysis/PairBlocks.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace attn;
+
+/// What must all hold for `condition` to.
+static SmallVector<Value> conjunctsOf(Value condition) {
+  SmallVector<Value> conjuncts{condition};
+  for (size_t position = 0; position < conjuncts.size();)
+    if (auto both = conjuncts[position].getDefiningOp<arith::AndIOp>()) {
+      conjuncts[position] = both.getLhs();
+      conjuncts.insert(conjuncts.begin() + position + 1, both.getRhs());
+    } else {
+      ++position;
+    }
+  return conjuncts;
+}
+
+/// Whether all of `conditions` hold; there is one at least.
+static Value conjunction(ArrayRef<Value> conditions, OpBuilder &builder) {
+  Value all = conditions.front();
+  for (Value condition : conditions.drop_front())
+    all = arith::AndIOp::create(builder, condition.getLoc(), all, condition);
+  return all;
+}
+
+/// Makes `reduce` a sum of all its terms.
+static void dropCondition(ReduceOp reduce) {
+  OpBuilder builder(reduce);
+  Value all = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+  });
+  reduce.replaceAllUsesWith(all);
+  reduce.erase();
+}
+
+/// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
+SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
+  SmallVector<Value> masks;
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  Value formula = formulaOf(tensor);
+  if (Value mask = maskOf(tensor)) {
+    for (Value condition : conjunctsOf(mask))
+      if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices))
+        masks.push_back(read.getTensor());
+    formula = formula.getDefiningOp<arith::SelectOp>().getTrueValue();
+  }
+  for (ReadOp read : tensor.getBody().getOps<ReadOp>())
+    if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices) && isMultipleOf(formula, read))
+      llvm::append_range(masks, masksOf(definitionOf(read.getTensor())));
+  return masks;
+}
+
+/// Makes `tensor` 0 where one of `masks` is false.
+static void applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
+  Value formula = formulaOf(tensor);
+  if (masks.empty() || formula.getDefiningOp<arith::SelectOp>())
+    return;
+  OpBuilder builder(tensor.getBody().front().getTerminator());
+  Location location = tensor.getLoc();
+  SmallVector<Value> conditions;
+  llvm::SmallSetVector<Value, 2> distinct(masks.begin(), masks.end());
+  for (Value mask : distinct)
+    conditions.push_back(ReadOp::create(builder, location, mask, ValueRange(tensor.getBody().getArguments())));
+  Value isVisible = conjunction(conditions, builder), zero = floatConstant(0, formula.getType(), builder, location);
+  Value masked = arith::SelectOp::create(builder, location, isVisible, formula, zero);
+  tensor.getBody().front().getTerminator()->setOperand(0, masked);
+}
+
+/// Makes a tensor that is a multiple of one that is masked 0 where that is, whatever it is multiplied by.
+void PairTensors::mask(TensorOp tensor) { applyMasks(tensor, masksOf(tensor)); }
+
+/// Drops the choice of 0 where `tensor` is another tensor's elements that are 0 there anyway.
+void PairTensors::dropChoice(TensorOp tensor) {
+  auto choice = formulaOf(tensor).getDefiningOp<arith::SelectOp>();
+  auto read = choice ? choice.getTrueValue().getDefiningOp<ReadOp>() : ReadOp();
+  if (!read || !stored.contains(read.getTensor()) ||
+      !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()))
+    return;
+  auto mask = choice.getCondition().getDefiningOp<ReadOp>();
+  if (mask && choosesZero(choice) && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
+      llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor()))
+    tensor.getBody().front().getTerminator()->setOperand(0, read);
+  eraseUnused(tensor.getBody().front());
+}
+
+/// Whether `inWhere`, in the condition of `sum`, has the subscripts that `read` has in its terms.
+static bool readsSamePair(ReadOp inWhere, ReadOp read, ReduceOp sum) {
+  Block &body = sum.getBody().front(), &where = sum.getWhere().front();
+  return llvm::equal(read.getSubscripts(), inWhere.getSubscripts(), [&](Value ofTerm, Value ofCondition) {
+    auto a = dyn_cast<BlockArgument>(ofTerm), b = dyn_cast<BlockArgument>(ofCondition);
+    bool isSummed = a && b && a.getOwner() == &body && b.getOwner() == &where;
+    return ofTerm == ofCondition || (isSummed && a.getArgNumber() == b.getArgNumber());
+  });
+}
+
+/// Drops what the condition of a sum asks for and the pairs that it reads are 0 without.
+void PairTensors::dropConditions(TensorOp sum) {
+  SmallVector<ReduceOp> sums(sum.getBody().getOps<ReduceOp>());
+  if (sums.size() != 1 || !sums.front().isConditional())
+    return;
+  ReduceOp reduce = sums.front();
+  Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
+  // Masks and the pairs that are 0 without them.
+  SmallVector<std::pair<Value, ReadOp>> known;
+  for (ReadOp read : body.getOps<ReadOp>())
+    if (stored.contains(read.getTensor()) && isMultipleOf(body.getTerminator()->getOperand(0), read))
+      for (Value mask : masksOf(definitionOf(read.getTensor())))
+        known.push_back({mask, read});
+  SmallVector<Value> left = conjunctsOf(where.getTerminator()->getOperand(0));
+  llvm::erase_if(left, [&](Value condition) {
+    auto read = condition.getDefiningOp<ReadOp>();
+    return read && llvm::any_of(known, [&](auto &mask) {
+             return mask.first == read.getTensor() && readsSamePair(read, mask.second, reduce);
+           });
+  });
+  if (!left.empty()) {
+    OpBuilder inCondition(where.getTerminator());
+    where.getTerminator()->setOperand(0, conjunction(left, inCondition));
+    eraseUnused(where);
+    return;
+  }
+  dropCondition(reduce);
+}
+
+//===----------------------------------------------------------------------===//
+// Conditions of pairs without a softmax
+//===----------------------------------------------------------------------===//
+
+/// The mask that is `condition` of the pair with these indices. It stands as early as it can.
+Value PairTensors::maskOfCondition(Value condition, ArrayRef<Value> indices) {
+  Operation *last = nullptr;
+  anyInSlice(condition, [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    Operation *source = read ? read.getTensor().getDefiningOp() : nullptr;
+    if (source && (!last || last->isBeforeInBlock(source)))
+      last = source;
+    return false;
+  });
+  OpBuilder builder(condition.getContext());
+  if (last)
+    builder.setInsertionPointAfter(last);
+  else
+    builder.setInsertionPointToStart(weights->getBlock());
+  auto kernel = weights->getParentOfType<KernelOp>();
+  AttnTensorType type = weights.getResult().getType().withElement(builder.getI1Type());
+  auto mask = TensorOp::create(builder, condition.getLoc(), freshName(kernel, (weights.getName() + "_mask").str()),
+                               weights.getIndices(), type);
+  Block &body = mask.getBody().front();
+  IRMapping mapping;
+  for (auto [index, argument] : llvm::zip_equal(indices, body.getArguments()))
+    mapping.map(index, argument);
+  builder.setInsertionPointToEnd(&body);
+  Value copy = cloneSlice(condition, mapping, builder);
+  YieldOp::create(builder, condition.getLoc(), copy);
+  for (TensorOp same : conditionMasks)
+    if (sameFormula(same, mask)) {
+      mask.erase();
+      return same.getResult();
+    }
+  conditionMasks.push_back(mask);
+  return mask.getResult();
+}
+
+/// Makes the condition of a sum a mask, if it is one of the pair that the sum reads.
+void PairTensors::nameCondition(TensorOp sum) {
+  ReduceOp reduce = wholeSum(sum);
+  SmallVector<Value> pair = reduce.isConditional() ? pairOf(reduce) : SmallVector<Value>();
+  if (pair.empty())
+    return;
+  Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
+  for (Value &index : pair)
+    if (auto argument = cast<BlockArgument>(index); argument.getOwner() == &body)
+      index = where.getArgument(argument.getArgNumber());
+  Value condition = where.getTerminator()->getOperand(0);
+  bool isOfPair = llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(pair, index); });
+  if (!isOfPair || condition.getDefiningOp<ReadOp>())
+    return;
+  OpBuilder builder(where.getTerminator());
+  Value mask = maskOfCondition(condition, pair);
+  where.getTerminator()->setOperand(0, ReadOp::create(builder, condition.getLoc(), mask, pair));
+  eraseUnused(where);
+}
+
+/// Makes the condition of a sum inside each pair, which none of its terms changes, the mask of the pairs.
+void PairTensors::liftCondition(TensorOp tensor) {
+  ReduceOp reduce = wholeSum(tensor);
+  if (!reduce || !reduce.isConditional())
+    return;
+  Value condition = reduce.getWhere().front().getTerminator()->getOperand(0);
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  if (!llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(indices, index); }))
+    return;
+  Value mask = maskOfCondition(condition, SmallVector<Value>(indices.begin(), indices.end()));
+  dropCondition(reduce);
+  applyMasks(tensor, mask);
+}
+
+/// The masks without which `read`, in the formula of `reader`, changes nothing.
+SmallVector<Value> PairTensors::masksAround(ReadOp read, TensorOp reader) {
+  SmallVector<Value> masks;
+  if (contains(reader.getResult())) {
+    bool isOwn = llvm::equal(read.getSubscripts(), reader.getBody().getArguments());
+    return isOwn && maskOf(reader) ? masksOf(reader) : masks;
+  }
+  ReduceOp sum = wholeSum(reader);
+  if (sum && sum.isConditional() && read->getParentRegion() == &sum.getBody())
+    for (Value condition : conjunctsOf(sum.getWhere().front().getTerminator()->getOperand(0)))
+      if (auto inWhere = condition.getDefiningOp<ReadOp>(); inWhere && readsSamePair(inWhere, read, sum))
+        masks.push_back(inWhere.getTensor());
+  return masks;
+}
+
+/// Makes pairs 0 where nobody needs them: where a mask is false that all their readers have.
+void PairTensors::maskAsRead(TensorOp tensor) {
+  std::optional<SmallVector<Value>> common;
+  for (Operation *user : tensor.getResult().getUsers()) {
+    auto read = cast<ReadOp>(user);
+    SmallVector<Value> masks = masksAround(read, read->getParentOfType<TensorOp>());
+    if (!common)
+      common = masks;
+    llvm::erase_if(*common, [&](Value mask) { return !llvm::is_contained(masks, mask); });
+  }
+  if (common)
+    llvm::erase_if(*common, [&](Value mask) { return !mask.getDefiningOp()->isBeforeInBlock(tensor); });
+  if (common)
+    applyMasks(tensor, *common);
+}
+
+/// Conditions of sums, and those inside of pairs, become masks of all pairs that have to do with them.
+void PairTensors::maskByConditions() {
+  for (TensorOp sum : sums())
+    nameCondition(sum);
+  SmallVector<TensorOp> pairs;
+  for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>())
+    if (contains(tensor.getResult()))
+      pairs.push_back(tensor);
+  llvm::for_each(pairs, [&](TensorOp tensor) { liftCondition(tensor); });
+  llvm::for_each(pairs, [&](TensorOp tensor) { mask(tensor); });
+  llvm::for_each(llvm::reverse(pairs), [&](TensorOp tensor) { maskAsRead(tensor); });
+}
+
+/// Drops choices inside the formula of `tensor` that its own mask makes.
+void PairTensors::dropInnerChoices(TensorOp tensor) {
+  Value mask = maskOf(tensor);
+  auto outer = mask ? mask.getDefiningOp<ReadOp>() : ReadOp();
+  if (!outer)
+    return;
+  for (auto choice : llvm::make_early_inc_range(tensor.getBody().getOps<arith::SelectOp>())) {
+    auto inner = choice.getCondition().getDefiningOp<ReadOp>();
+    bool isSame = choice != formulaOf(tensor).getDefiningOp() && choosesZero(choice) && inner &&
+                  inner.getTensor() == outer.getTensor() && llvm::equal(inner.getSubscripts(), outer.getSubscripts());
+    if (isSame)
+      choice.getResult().replaceAllUsesWith(choice.getTrueValue());
+  }
+  eraseUnused(tensor.getBody().front());
+}

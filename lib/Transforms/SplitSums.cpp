@@ -1,0 +1,190 @@
+//===- SplitSums.cpp - A sum of several weights becomes several sums ------===//
+//
+//   out[m, e] = sum[n]((first[m, n] - lambda[] * second[m, n]) * v[n, e])
+//
+// becomes
+//
+//   out_first[m, e]  = sum[n](first[m, n] * v[n, e])
+//   out_second[m, e] = sum[n](second[m, n] * v[n, e])
+//   out[m, e]        = out_first[m, e] - lambda[] * out_second[m, e]
+//
+// A sum of one softmax's weights is computed with them, one tile of keys after the other; a sum of two needs both
+// whole.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Form.h"
+#include "Product.h"
+#include "Scores.h"
+#include "Slice.h"
+#include "attn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace attn;
+
+namespace attn {
+#define GEN_PASS_DEF_ATTNSPLITSUMS
+#include "attn/Transforms/Passes.h.inc"
+} // namespace attn
+
+namespace {
+/// `value`, or −`value`, is added.
+struct Addend {
+  Value value;
+  bool negative;
+  Value weights = {}; ///< The only ones that it reads.
+};
+
+struct SplitSums : attn::impl::AttnSplitSumsBase<SplitSums> {
+  void runOnOperation() override;
+
+private:
+  llvm::SmallSetVector<Value, 2> weightsIn(Value value) const;
+  void expandMixtures(ReduceOp reduce);
+  bool findAddends(const Product &product, size_t &factor, SmallVectorImpl<Addend> &addends) const;
+  Value partOf(const Addend &addend, ArrayRef<Factor> others, ReduceOp reduce, TensorOp tensor);
+  void split(TensorOp tensor, ReduceOp reduce);
+
+  llvm::DenseSet<Value> weights; ///< Tensors that hold some.
+};
+} // namespace
+
+/// The weights that are read in `value`.
+llvm::SmallSetVector<Value, 2> SplitSums::weightsIn(Value value) const {
+  llvm::SmallSetVector<Value, 2> found;
+  anyInSlice(value, [&](Operation *op) {
+    if (auto read = dyn_cast<ReadOp>(op); read && weights.contains(read.getTensor()))
+      found.insert(read.getTensor());
+    return false;
+  });
+  return found;
+}
+
+static void collectAddends(Value value, bool negative, SmallVectorImpl<Addend> &addends) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
+    collectAddends(op->getOperand(0), negative, addends);
+    collectAddends(op->getOperand(1), negative != isa<arith::SubFOp>(op), addends);
+  } else if (isa_and_nonnull<arith::NegFOp>(op)) {
+    collectAddends(op->getOperand(0), !negative, addends);
+  } else {
+    addends.push_back({value, negative});
+  }
+}
+
+/// Puts into the terms of a sum what several softmaxes were mixed in before, element by element.
+void SplitSums::expandMixtures(ReduceOp reduce) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (ReadOp read : llvm::to_vector(reduce.getBody().getOps<ReadOp>())) {
+      auto tensor = read.getTensor().getDefiningOp<TensorOp>();
+      bool isMixture = tensor && weights.contains(read.getTensor()) && tensor.getBody().getOps<ReduceOp>().empty() &&
+                       isInRange(read) && llvm::none_of(tensor->getUsers(), llvm::IsaPred<ReturnOp>) &&
+                       weightsIn(tensor.getBody().front().getTerminator()->getOperand(0)).size() > 1;
+      if (!isMixture)
+        continue;
+      substituteFormula(read, tensor);
+      changed = true;
+    }
+  }
+}
+
+/// Finds the factor that adds the weights of several softmaxes, and what it adds; false where there is none.
+bool SplitSums::findAddends(const Product &product, size_t &factor, SmallVectorImpl<Addend> &addends) const {
+  SmallVector<size_t> withWeights;
+  for (auto [position, each] : llvm::enumerate(product.factors))
+    if (!weightsIn(each.value).empty())
+      withWeights.push_back(position);
+  if (withWeights.size() != 1 || product.factors[withWeights.front()].inverse)
+    return false;
+  factor = withWeights.front();
+  collectAddends(product.factors[factor].value, product.negative, addends);
+  llvm::SmallSetVector<Value, 2> all;
+  for (Addend &addend : addends) {
+    llvm::SmallSetVector<Value, 2> found = weightsIn(addend.value);
+    if (found.size() != 1 || !found.front().getDefiningOp<TensorOp>())
+      return false;
+    addend.weights = found.front();
+    all.insert(found.front());
+  }
+  return all.size() > 1;
+}
+
+/// The sum of one addend times the other factors, as a tensor before `tensor`; an element of it, times what none of the
+/// keys changes, at the place of `reduce`.
+Value SplitSums::partOf(const Addend &addend, ArrayRef<Factor> others, ReduceOp reduce, TensorOp tensor) {
+  Location location = reduce.getLoc();
+  Block &terms = reduce.getBody().front();
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  SmallVector<Factor> inside(others), outside;
+  for (const Factor &factor : Product::of(addend.value).factors) {
+    bool isFixed = !factor.indices.contains(terms.getArgument(0)) && weightsIn(factor.value).empty();
+    (isFixed ? outside : inside).push_back(factor);
+  }
+  bool negative = Product::of(addend.value).negative != addend.negative;
+
+  // The part's terms take the place of the sum's while that is copied.
+  IRMapping own;
+  own.map(indices, indices);
+  own.map(terms.getArguments(), terms.getArguments());
+  OpBuilder builder(terms.getTerminator());
+  terms.getTerminator()->setOperand(0, multiply(inside, false, reduce.getType(), own, builder, location));
+  builder.setInsertionPoint(tensor);
+  auto kernel = tensor->getParentOfType<KernelOp>();
+  StringRef source = addend.weights.getDefiningOp<TensorOp>().getName();
+  std::string name = freshName(kernel, (tensor.getName() + "_" + source).str());
+  AttnTensorType type = tensor.getResult().getType().withElement(reduce.getType());
+  auto part = TensorOp::create(builder, location, name, tensor.getIndices(), type);
+  Block &body = part.getBody().front();
+  IRMapping mapping;
+  mapping.map(indices, body.getArguments());
+  builder.setInsertionPointToEnd(&body);
+  auto copy = cast<ReduceOp>(cloneSlice(reduce.getResult(), mapping, builder).getDefiningOp());
+  YieldOp::create(builder, location, copy.getResult());
+  eraseUnused(copy.getBody().front());
+
+  builder.setInsertionPoint(reduce);
+  Value element = ReadOp::create(builder, location, part.getResult(), ValueRange(indices));
+  if (outside.empty() && !negative)
+    return element;
+  IRMapping around;
+  around.map(indices, indices);
+  Value factor = multiply(outside, negative, reduce.getType(), around, builder, location);
+  return arith::MulFOp::create(builder, location, element, factor);
+}
+
+void SplitSums::split(TensorOp tensor, ReduceOp reduce) {
+  Product product = Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
+  size_t factor;
+  SmallVector<Addend> addends;
+  if (!findAddends(product, factor, addends))
+    return;
+  SmallVector<Factor> others(product.factors);
+  others.erase(others.begin() + factor);
+  Value total;
+  for (const Addend &addend : addends) {
+    Value part = partOf(addend, others, reduce, tensor);
+    OpBuilder builder(reduce);
+    total = total ? arith::AddFOp::create(builder, reduce.getLoc(), total, part).getResult() : part;
+  }
+  reduce.replaceAllUsesWith(total);
+  reduce.erase();
+}
+
+/// Of a backward kernel, whose weights are computed again, no sums are split: those of the forward kernel were.
+void SplitSums::runOnOperation() {
+  KernelOp kernel = getOperation();
+  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
+  if (llvm::any_of(tensors, [](TensorOp tensor) { return tensor->hasAttr(TensorOp::weightsName); }))
+    return;
+  weights = weightTensors(kernel);
+  for (TensorOp tensor : tensors) {
+    ReduceOp reduce = wholeReduction(tensor, ReduceKind::Sum);
+    if (!reduce || !sumsWeights(reduce, weights))
+      continue;
+    expandMixtures(reduce);
+    split(tensor, reduce);
+  }
+}

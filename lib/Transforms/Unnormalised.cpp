@@ -1,0 +1,93 @@
+//===- Unnormalised.cpp - Weights without a softmax -----------------------===//
+
+#include "Unnormalised.h"
+#include "Form.h"
+#include "PairTensors.h"
+#include "Statement.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace attn;
+
+bool attn::holdsWeights(TensorOp tensor) {
+  return llvm::any_of(tensor.getResult().getUsers(), [](Operation *user) {
+    auto read = dyn_cast<ReadOp>(user);
+    auto sum = read ? dyn_cast<ReduceOp>(read->getParentOp()) : ReduceOp();
+    if (!sum || sum.getKind() != ReduceKind::Sum || read.getSubscripts().size() < 2)
+      return false;
+    auto isSummed = [&](Value subscript) {
+      auto index = dyn_cast<BlockArgument>(subscript);
+      return index && index.getOwner() == &sum.getBody().front();
+    };
+    return isSummed(read.getSubscripts().back()) && llvm::none_of(read.getSubscripts().drop_back(), isSummed);
+  });
+}
+
+void attn::outlineDots(KernelOp kernel) {
+  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+    Value formula = tensor.getBody().front().getTerminator()->getOperand(0);
+    if (!holdsWeights(tensor))
+      continue;
+    for (ReduceOp reduce : llvm::to_vector(tensor.getBody().getOps<ReduceOp>())) {
+      SmallVector<BlockArgument> indices = inOrder(dependence(reduce.getResult()));
+      bool isPart = reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType()) &&
+                    reduce.getResult() != formula && llvm::equal(indices, tensor.getBody().getArguments());
+      if (!isPart)
+        continue;
+      SmallVector<Axis> axes = llvm::map_to_vector(indices, axisOf);
+      TensorOp dot = define((tensor.getName() + "_dot").str(), reduce.getResult(), indices, axes, tensor);
+      OpBuilder builder(reduce);
+      SmallVector<Value> subscripts(indices.begin(), indices.end());
+      Value element = ReadOp::create(builder, reduce.getLoc(), dot.getResult(), subscripts);
+      reduce.getResult().replaceAllUsesWith(element);
+      reduce.erase();
+    }
+  }
+}
+
+/// Whether a function, a comparison or a choice of values in `region` changes with `key` and with one of `rows`.
+static bool hasFunctionOfPairs(Region &region, Value key, ValueRange rows) {
+  return region
+      .walk([&](Operation *op) {
+        bool isFunction = isa<arith::CmpFOp, arith::CmpIOp, arith::MaximumFOp, arith::MinimumFOp, DropoutOp>(op) ||
+                          isa<math::MathDialect>(op->getDialect());
+        IndexSet indices = isFunction ? dependence(op->getOperands()) : IndexSet();
+        bool isOfPairs = indices.contains(cast<BlockArgument>(key)) &&
+                         llvm::any_of(rows, [&](Value row) { return indices.contains(cast<BlockArgument>(row)); });
+        return isOfPairs ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// Whether `tensor` is computed, element by element, of several others.
+static bool combinesPairs(TensorOp tensor) {
+  return llvm::count_if(tensor.getBody().getOps<ReadOp>(), [&](ReadOp read) {
+           return definitionOf(read.getTensor()) && llvm::equal(read.getSubscripts(), tensor.getBody().getArguments());
+         }) > 1;
+}
+
+bool attn::isSummedBothWays(TensorOp tensor) {
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  if (indices.size() < 2 || !isa<FloatType>(tensor.getResult().getType().getElementType()))
+    return false;
+  bool overKeys = false, overRows = false;
+  bool isFunction = combinesPairs(tensor) || hasFunctionOfPairs(tensor.getBody(), indices.back(), indices.drop_back());
+  for (Operation *user : tensor.getResult().getUsers()) {
+    auto read = dyn_cast<ReadOp>(user);
+    ReduceOp sum = read ? wholeSum(read->getParentOfType<TensorOp>()) : ReduceOp();
+    if (!sum || read->getParentRegion() != &sum.getBody() || !isInRange(read) ||
+        !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>))
+      continue;
+    ValueRange rows = read.getSubscripts().drop_back();
+    Value key = read.getSubscripts().back();
+    auto isSummed = [&](Value index) { return cast<BlockArgument>(index).getOwner() == &sum.getBody().front(); };
+    bool sumsRows = llvm::any_of(rows, isSummed);
+    overKeys |= isSummed(key) && !sumsRows;
+    overRows |= sumsRows && !isSummed(key);
+    isFunction |= sum.isConditional() || hasFunctionOfPairs(sum.getBody(), key, rows);
+  }
+  return overKeys && overRows && isFunction;
+}
