@@ -192,7 +192,8 @@ void GpuTile::define() {
   Environment environment = bind(outputKeys.x);
   PlainRegion lowering(kernel, environment);
   output(q, e, chunk, block) = constant(type, 0);
-  output(q, e, chunk, block) += factors(q, outputKeys.x, chunk, block) * lowering.expression(yielded(op.getBody(), 1));
+  output(q, e, chunk, block) = plusWeighted(op, output(q, e, chunk, block), factors(q, outputKeys.x, chunk, block),
+                                            lowering.expression(yielded(op.getBody(), 1)));
 
   Expr start = lowest(type), startSum = constant(type, 0);
   if (softmax && softmax.getSink()) {

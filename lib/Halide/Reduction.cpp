@@ -99,4 +99,9 @@ Expr atEachStep(ReduceKind kind, Expr term, const Halide::RVar &loop) {
   return Halide::select(loop >= 0, term, identity(kind, term.type()));
 }
 
+Expr plusWeighted(WeightedSumOp op, Expr sum, Expr weight, Expr value) {
+  Expr added = sum + weight * value;
+  return op.getWhere().empty() ? added : Halide::select(weight == 0, sum, added);
+}
+
 } // namespace attn::lowering

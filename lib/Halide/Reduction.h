@@ -38,6 +38,10 @@ Halide::Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondi
 /// `term`, at every step of `loop`. Halide runs an update in those loops alone that stand in it: Σ_d 1 would be 1.
 Halide::Expr atEachStep(ReduceKind kind, Halide::Expr term, const Halide::RVar &loop);
 
+/// `sum` + `weight` · `value`, for the keys of `op`. The condition of a sum has made weights 0, but the values that it
+/// leaves out may be NaN: a weight of 0 adds nothing there.
+Halide::Expr plusWeighted(WeightedSumOp op, Halide::Expr sum, Halide::Expr weight, Halide::Expr value);
+
 } // namespace attn::lowering
 
 #endif // ATTN_LIB_HALIDE_REDUCTION_H

@@ -148,7 +148,9 @@ void Split::defineState() {
     environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
     keepSubscripts(yielded(op.getBody(), 1), environment, key);
     PlainRegion lowering(kernel, environment);
-    output(at({column, blockOfTile})) += weights(at({key})) * lowering.expression(yielded(op.getBody(), 1));
+    std::vector<Expr> element = at({column, blockOfTile});
+    output(element) =
+        plusWeighted(op, output(element), weights(at({key})), lowering.expression(yielded(op.getBody(), 1)));
   };
   // Register tiles, and what is left of the columns: no condition stands between a tile's accumulators.
   Expr columns = extent(kernel, op.getResult().getType().getShape().back()), whole = 0;

@@ -164,7 +164,8 @@ void Tile::defineOutput() {
     Expr key = keyOfBlock(outputKeys);
     Environment environment = bind(op.getBody(), keyBinding(key));
     TileRegion lowering(*this, environment, false);
-    outputBlock(blockAt) += weights(at(q, key)) * lowering.expression(yielded(op.getBody(), 1));
+    outputBlock(blockAt) =
+        plusWeighted(op, outputBlock(blockAt), weights(at(q, key)), lowering.expression(yielded(op.getBody(), 1)));
   }
   outputBlocks = blocksOfChunk();
   blockAt[2] = outputBlocks.x;

@@ -142,6 +142,24 @@ def test_what_is_masked_never_matters_whatever_it_is():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("queries", [1, 20, 600])  # split, narrow and wide tiles
+@pytest.mark.parametrize("weight", ["sigmoid(sum[d](q[m, d] * k[n, d]))", "softmax[n](sum[d](q[m, d] * k[n, d]))"])
+@pytest.mark.parametrize("condition, seen", [("n < valid", 133), ("n <= m + valid - M", None)])
+def test_what_a_sum_leaves_out_never_matters_whatever_it_is(queries, weight, condition, seen):
+    kernel = attn.compile(f"""attention f(q: f32[M, D], k: f32[N, D], v: f32[N, E], valid: i32) {{
+        w[m, n]   = {weight}
+        out[m, e] = sum[n](w[m, n] * v[n, e] where {condition})
+        return out
+    }}""")
+    generator = np.random.default_rng(3)
+    q, k, v = (generator.standard_normal((rows, 24), np.float32) for rows in (queries, 700, 700))
+    expected = kernel(q, k, v, 133)
+    for m in [queries - 1, 0] if seen is None else [queries - 1]:  # the last query sees most
+        first = seen or m + 133 - queries + 1
+        v[max(first, 0) :] = np.nan
+        np.testing.assert_array_equal(kernel(q, k, v, 133)[: m + 1], expected[: m + 1])
+
+
 def test_a_score_of_infinity_or_nan_makes_its_row_nan_but_for_what_is_masked():
     x = np.zeros((4, 600), "f")
     x[0, 5], x[1, 7], x[2, 500] = np.inf, np.nan, np.inf  # the last one is masked
