@@ -66,9 +66,32 @@ StringRef attn::indexName(BlockArgument index) {
   return cast<WeightedSumOp>(owner).getKey();
 }
 
+/// Whether `value` is this size.
+static bool isSize(Value value, SizeAttr size) {
+  APInt number;
+  if (matchPattern(value, m_ConstantInt(&number)))
+    return size.isConstant() && size.getValue() == number.getSExtValue();
+  auto op = value.getDefiningOp<SizeOp>();
+  return op && op.getSize() == size;
+}
+
+/// Whether `value` is n // B for an index n of `size` · B.
+static bool isQuotientInRange(Value value, SizeAttr size) {
+  auto quotient = value.getDefiningOp<FloorDivOp>();
+  auto index = quotient ? dyn_cast<BlockArgument>(quotient.getLhs()) : BlockArgument();
+  if (!index || indexSize(index).getKind() != SizeKind::Mul)
+    return false;
+  SizeAttr whole = indexSize(index);
+  return whole.getLhs() == size && isSize(quotient.getRhs(), whole.getRhs());
+}
+
 bool attn::isInRange(Value subscript, SizeAttr size) {
   if (auto index = dyn_cast<BlockArgument>(subscript))
     return indexSize(index) == size;
+  if (auto remainder = subscript.getDefiningOp<ModOp>(); remainder && isSize(remainder.getRhs(), size))
+    return true;
+  if (isQuotientInRange(subscript, size))
+    return true;
   APInt value;
   return size.isConstant() && matchPattern(subscript, m_ConstantInt(&value)) && !value.isNegative() &&
          value.getSExtValue() < size.getValue();

@@ -13,24 +13,42 @@ using namespace attn;
 using Bound = std::shared_ptr<const KeyBound>;
 
 namespace {
-/// coefficient · key + the linear bound `rest`.
+/// coefficient · key + the linear bound `rest`; or of key // `divisor`, if there is one.
 struct Affine {
   int64_t coefficient = 0;
+  Value divisor;
   KeyBound rest{KeyBound::Kind::Linear};
 };
 } // namespace
 
-static void accumulate(Affine &sum, const Affine &term, int64_t factor) {
+/// False where they are forms of different quotients.
+static bool accumulate(Affine &sum, const Affine &term, int64_t factor) {
+  if (sum.coefficient && term.coefficient && sum.divisor != term.divisor)
+    return false;
+  if (term.coefficient)
+    sum.divisor = term.divisor;
   sum.coefficient += factor * term.coefficient;
   sum.rest.constant += factor * term.rest.constant;
   for (auto [value, coefficient] : term.rest.terms)
     sum.rest.terms.push_back({value, factor * coefficient});
+  return true;
+}
+
+/// The size or the positive number that `value` divides the key by, if it does.
+static Value divisorOfKey(Value value, BlockArgument key) {
+  auto quotient = value.getDefiningOp<FloorDivOp>();
+  APInt number;
+  bool isDivided = quotient && quotient.getLhs() == key &&
+                   (quotient.getRhs().getDefiningOp<SizeOp>() ||
+                    (matchPattern(quotient.getRhs(), m_ConstantInt(&number)) && number.isStrictlyPositive()));
+  return isDivided ? quotient.getRhs() : Value();
 }
 
 /// `value` as an affine form of the key, or nothing.
 static std::optional<Affine> affine(Value value, BlockArgument key) {
   Affine result;
-  if (value == key) {
+  result.divisor = divisorOfKey(value, key);
+  if (value == key || result.divisor) {
     result.coefficient = 1;
     return result;
   }
@@ -48,9 +66,8 @@ static std::optional<Affine> affine(Value value, BlockArgument key) {
   std::optional<Affine> lhs = affine(op->getOperand(0), key), rhs = affine(op->getOperand(1), key);
   if (!lhs || !rhs)
     return std::nullopt;
-  accumulate(result, *lhs, 1);
-  accumulate(result, *rhs, isa<arith::AddIOp>(op) ? 1 : -1);
-  return result;
+  bool isOne = accumulate(result, *lhs, 1) && accumulate(result, *rhs, isa<arith::AddIOp>(op) ? 1 : -1);
+  return isOne ? std::optional(result) : std::nullopt;
 }
 
 /// `bound` times ±1 plus `offset`.
@@ -67,6 +84,17 @@ static Bound join(KeyBound::Kind kind, Bound lhs, Bound rhs) {
   result.lhs = std::move(lhs);
   result.rhs = std::move(rhs);
   return std::make_shared<KeyBound>(result);
+}
+
+/// The keys whose quotients by `divisor` are in `range`.
+static KeyRange timesDivisor(KeyRange range, Value divisor) {
+  auto times = [&](Bound bound) {
+    KeyBound result{KeyBound::Kind::Times};
+    result.lhs = std::move(bound);
+    result.factor = divisor;
+    return result.lhs ? std::make_shared<KeyBound>(result) : Bound();
+  };
+  return {times(range.lower), times(range.upper)};
 }
 
 static KeyRange intersection(KeyRange a, KeyRange b) {
@@ -144,10 +172,11 @@ static MaskRange comparison(arith::CmpIPredicate predicate, Value lhs, Value rhs
   std::optional<Affine> form = affine(lhs, key), other = affine(rhs, key);
   if (!form || !other || predicate == arith::CmpIPredicate::ne)
     return unknown;
-  accumulate(*form, *other, -sign);
-  if (form->coefficient != 1 && form->coefficient != -1)
+  if (!accumulate(*form, *other, -sign) || std::abs(form->coefficient) != 1)
     return unknown;
   KeyRange range = comparison(predicate, *form);
+  if (form->divisor)
+    range = timesDivisor(range, form->divisor);
   return {range, range};
 }
 
@@ -211,7 +240,7 @@ static std::string describeFactor(Value value) {
   return text.find(' ') == std::string::npos || text.back() == ']' ? text : "(" + text + ")";
 }
 
-/// A value as the source would write it, as far as it is made of names, sizes, reads, sums and differences; else "…".
+/// A value as the source would write it, as far as it is made of names, sizes, reads and arithmetic; else "…".
 static std::string describe(Value value) {
   APInt constant;
   if (matchPattern(value, m_ConstantInt(&constant)))
@@ -225,6 +254,11 @@ static std::string describe(Value value) {
     return describe(op->getOperand(0)) + " + " + describe(op->getOperand(1));
   if (isa<arith::SubIOp>(op))
     return describe(op->getOperand(0)) + " - " + describeFactor(op->getOperand(1));
+  if (isa<FloorDivOp>(op))
+    return describeFactor(op->getOperand(0)) + " // " + describeFactor(op->getOperand(1));
+  if (isa<arith::MinSIOp, arith::MaxSIOp>(op))
+    return (isa<arith::MinSIOp>(op) ? "min(" : "max(") + describe(op->getOperand(0)) + ", " +
+           describe(op->getOperand(1)) + ")";
   auto read = dyn_cast<ReadOp>(op);
   if (!read)
     return "…";
@@ -267,6 +301,8 @@ std::string attn::describe(const KeyBound &bound) {
     return "max(" + attn::describe(*bound.lhs) + ", " + attn::describe(*bound.rhs) + ")";
   case KeyBound::Kind::Guard:
     return "(all or none by a condition)";
+  case KeyBound::Kind::Times:
+    return "max(" + attn::describe(*bound.lhs) + ", 0) * " + describeFactor(bound.factor);
   }
   llvm_unreachable("unknown kind of bound");
 }

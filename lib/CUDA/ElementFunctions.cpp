@@ -97,6 +97,9 @@ static std::string textOf(const KeyBound &bound, FormulaWriter &writer) {
     return both("larger");
   case KeyBound::Kind::Guard:
     return fmt::format("int64({} ? keys : 0)", writer.write(bound.condition).operand());
+  case KeyBound::Kind::Times: // of no more than all keys, which have no more quotients than that
+    return fmt::format("smaller(larger({}, int64(0)), int64(keys)) * {}", textOf(*bound.lhs, writer),
+                       writer.write(bound.factor).operand());
   }
   llvm_unreachable("unknown kind of bound");
 }

@@ -137,8 +137,6 @@ Expression multiply(const Expression &a, const Expression &b);
 Expression floorDivide(const Expression &a, const Expression &b);
 Expression floorModulo(const Expression &a, const Expression &b);
 Expression extremum(const Expression &a, const Expression &b, bool largest);
-/// `text` is an int64.
-Expression narrowed(const std::string &text, IntegerRange range);
 /// An integer's C++ type.
 const char *typeOf(IntegerRange range);
 

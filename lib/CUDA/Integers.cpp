@@ -51,8 +51,6 @@ Expression attn::cuda::integer(int64_t value) {
           range.fits32() ? IntegerRange() : range};
 }
 
-Expression attn::cuda::narrowed(const std::string &text, IntegerRange range) { return typed(text, "int64", range); }
-
 Expression attn::cuda::add(const Expression &a, const Expression &b) {
   return binary(a, "+", b, rangeOf((__int128)a.range.low + b.range.low, (__int128)a.range.high + b.range.high));
 }

@@ -24,6 +24,10 @@ static Expr evaluate(const KeyBound &bound, RegionLowering &lowering, Expr unbou
     return Halide::max(evaluate(*bound.lhs, lowering, unbounded), evaluate(*bound.rhs, lowering, unbounded));
   case KeyBound::Kind::Guard:
     return Halide::select(lowering.expression(bound.condition), unbounded, make_const(Int(64), 0));
+  case KeyBound::Kind::Times: { // of no more than all keys, which have no more quotients than that
+    Expr quotient = Halide::clamp(evaluate(*bound.lhs, lowering, unbounded), make_const(Int(64), 0), unbounded);
+    return quotient * cast<int64_t>(lowering.expression(bound.factor));
+  }
   }
   llvm_unreachable("unknown kind of bound");
 }

@@ -182,7 +182,7 @@ ParseResult WeightedSumOp::parse(OpAsmParser &parser, OperationState &result) {
   StringAttr name;
   IndexList list, key;
   Type element;
-  int64_t query;
+  int64_t query = -1;
   SMLoc location = parser.getCurrentLocation();
   Builder &builder = parser.getBuilder();
   if (parser.parseAttribute(name, getNameAttrName(result.name), result.attributes) || parseIndexList(parser, list) ||

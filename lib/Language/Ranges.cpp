@@ -30,7 +30,7 @@ void Resolver::collectRanges(const std::vector<Statement> &statements) {
 void Resolver::collectRanges(const std::vector<Index> &indices) {
   for (const Index &index : indices)
     if (index.range)
-      if (SizeAttr size = resolveSize(*index.range))
+      if (SizeAttr size = sizes.resolve(*index.range))
         rangesOfNames[index.name].push_back({size, index.name});
 }
 

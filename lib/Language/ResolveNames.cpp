@@ -44,7 +44,7 @@ void Resolver::resolveName(const NameExpression &expression) {
       diagnostics.error(name, formatv("unknown size `{0}`", name)).help(formatv("write `{0}`", name.lower()));
       return;
     }
-    binding.size = resolveSize(expression);
+    binding.size = sizes.resolve(expression);
     return;
   }
   if (Tensor *tensor = findTensor(name)) {

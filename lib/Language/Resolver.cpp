@@ -115,7 +115,7 @@ Variable *Resolver::introduce(const Index &index) {
 
 void Resolver::setExplicitRange(Variable &variable, const Expression &range) {
   variable.isExplicit = true;
-  SizeAttr size = resolveSize(range);
+  SizeAttr size = sizes.resolve(range);
   if (size && variable.range && !sameSize(size, variable.range)) {
     diagnostics
         .error(range.text, formatv("index variable `{0}` has two ranges: {1} and {2}", variable.name,

@@ -100,8 +100,6 @@ private:
   void resolve(const Expression &expression);
   void resolveReduction(const ReductionExpression &expression);
   void resolveSoftmax(const ReductionExpression &expression);
-  /// A size expression; null after an error.
-  SizeAttr resolveSize(const Expression &expression) { return sizes.resolve(expression); }
   Variable *findVariable(StringRef name) const;
   Variable *introduce(const Index &index);
   void setExplicitRange(Variable &variable, const Expression &range);

@@ -180,8 +180,11 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
   if (isDirect)
     return sumTerms(kernel, name, terms, used, facts, builder).getResult();
 
-  IndexSet indices = dependence(ValueRange(read.read.getSubscripts()));
-  used = inOrder(indices);
+  IndexSet indices; // as the subscripts name them
+  for (Value subscript : read.read.getSubscripts())
+    for (BlockArgument index : inOrder(dependence(subscript)))
+      indices.insert(index);
+  used.assign(indices.begin(), indices.end());
   TensorOp part = sumTerms(kernel, (name + "_part").str(), terms, used, facts, builder);
   Scatter scatter(read.read, used);
   Statement result{name.str(), scatter.axes, scatter.summed, terms.gradient.getType(), nullptr};

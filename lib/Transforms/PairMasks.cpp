@@ -32,9 +32,9 @@ static SmallVector<Value> conjunctsOf(Value condition) {
 
 /// Whether all of `conditions` hold; there is one at least.
 static Value conjunction(ArrayRef<Value> conditions, OpBuilder &builder) {
-  Value all = conditions.front();
-  for (Value condition : conditions.drop_front())
-    all = arith::AndIOp::create(builder, condition.getLoc(), all, condition);
+  Value all;
+  for (Value condition : conditions)
+    all = all ? arith::AndIOp::create(builder, condition.getLoc(), all, condition).getResult() : condition;
   return all;
 }
 

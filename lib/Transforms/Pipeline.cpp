@@ -12,6 +12,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnFlattenKeys());
   kernel.addPass(createAttnOutline());
   kernel.addPass(createAttnSplitSums());
   AttnDifferentiateOptions options;
@@ -24,8 +25,9 @@ void attn::buildSimplification(OpPassManager &manager, bool inBlocks) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  kernel.addPass(createAttnOutline());   // every softmax and every sum over keys is a tensor of its own
-  kernel.addPass(createAttnSplitSums()); // every sum has the weights of one softmax
+  kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
+  kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
+  kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax
   if (inBlocks)
     kernel.addPass(createAttnStorePairs()); // gradients: what several sums over pairs read
   kernel.addPass(createAttnInline());       // scores and masks hold their whole formula

@@ -18,16 +18,14 @@ static void eraseParts(SoftmaxGroup &group) {
       part.erase();
 }
 
-/// Puts into a score the formula of what it is the elements of at a constant, as that of one of several heads in a
-/// tensor: then gradients are of the elements that are read, and not of all.
-static void takeInConstants(TensorOp score) {
+/// Puts into a score the formula of what it is some elements of, each once: of one of several heads in a tensor, or of
+/// keys that are counted in one index. Then gradients are of the elements that are read.
+static void takeInParts(TensorOp score) {
   for (ReadOp read : llvm::to_vector(score.getBody().getOps<ReadOp>())) {
     auto source = read.getTensor().getDefiningOp<TensorOp>();
-    bool atConstant = llvm::any_of(read.getSubscripts(), [](Value subscript) {
-      return isa_and_nonnull<arith::ConstantOp>(subscript.getDefiningOp());
-    });
+    bool isPart = !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>);
     bool isOnceEach = dependence(read.getSubscripts()).size() == score.getBody().getNumArguments();
-    if (source && atConstant && isOnceEach && isInRange(read))
+    if (source && isPart && isOnceEach && isInRange(read))
       substituteFormula(read, source);
   }
 }
@@ -52,7 +50,7 @@ static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockAr
   if (Value sink = reduce.getSink())
     group.sink = define((name + "_sink").str(), sink, rows, rowAxes, tensor);
   group.score = inside(reduce.getBody(), "_score"); // last: its gradient is needed for the sink's
-  takeInConstants(group.score);
+  takeInParts(group.score);
   return group;
 }
 

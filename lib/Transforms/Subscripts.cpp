@@ -68,7 +68,9 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
 
 void Scatter::solve(unsigned dimension) {
   Value subscript = read.getSubscripts()[dimension];
-  if (isa<BlockArgument>(subscript) || !(solveQuotient(subscript, dimension) || solvePair(subscript, dimension)))
+  bool isSolved = !isa<BlockArgument>(subscript) &&
+                  (solveQuotient(subscript, dimension) || solveDigits(subscript) || solvePair(subscript, dimension));
+  if (!isSolved)
     uncertain.push_back(dimension);
 }
 
@@ -94,6 +96,33 @@ bool Scatter::solveQuotient(Value subscript, unsigned dimension) {
   };
   bounded.push_back(index);
   uncertain.push_back(dimension);
+  return true;
+}
+
+/// i // C and i % C, of two dimensions whose sizes have the product that i ranges over
+bool Scatter::solveDigits(Value subscript) {
+  Operation *op = subscript.getDefiningOp();
+  auto index = isa_and_nonnull<FloorDivOp, ModOp>(op) ? dyn_cast<BlockArgument>(op->getOperand(0)) : BlockArgument();
+  std::optional<SizeAttr> width = index ? sizeOf(op->getOperand(1)) : std::nullopt;
+  if (!width || known.contains(index))
+    return index && llvm::is_contained(fromDigits, index);
+  auto dimensionOf = [&](auto isDigit) {
+    auto found = llvm::find_if(read.getSubscripts(), [&](Value other) {
+      Operation *digit = other.getDefiningOp();
+      return isDigit(digit) && digit->getOperand(0) == index && sizeOf(digit->getOperand(1)) == width;
+    });
+    return found - read.getSubscripts().begin();
+  };
+  size_t high = dimensionOf(llvm::IsaAndPresentPred<FloorDivOp>), low = dimensionOf(llvm::IsaAndPresentPred<ModOp>);
+  ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
+  if (high == shape.size() || low == shape.size() || shape[low] != *width ||
+      indexSize(index) != SizeAttr::binary(SizeKind::Mul, shape[high], *width))
+    return false;
+  known[index] = [=, width = *width, location = read.getLoc()](OpBuilder &builder, Indices indices) -> Value {
+    Value first = arith::MulIOp::create(builder, location, indices[high], SizeOp::create(builder, location, width));
+    return arith::AddIOp::create(builder, location, first, indices[low]);
+  };
+  fromDigits.push_back(index);
   return true;
 }
 

@@ -7,6 +7,7 @@
 //   i           j                             one
 //   i // c      j * c + r, r < I − (J − 1)·c  about c
 //   i * C + d   i = j // C, d = j % C         one, where d ranges over C
+//   i // C, i % C   j * C + l                 one, where these are two dimensions j, l of J x C and i ranges over J * C
 //   otherwise   any                           all
 //
 // A subscript that is out of bounds is clamped, so the places at the edge have more.
@@ -42,12 +43,14 @@ private:
 
   void solve(unsigned dimension);
   bool solveQuotient(mlir::Value subscript, unsigned dimension);
+  bool solveDigits(mlir::Value subscript);
   bool solvePair(mlir::Value subscript, unsigned dimension);
   mlir::IRMapping mapping(mlir::OpBuilder &builder, Indices indices) const;
 
   ReadOp read;
   llvm::SmallVector<mlir::BlockArgument> variables;
   llvm::SmallDenseMap<mlir::BlockArgument, Source> known; ///< What a variable is.
+  llvm::SmallVector<mlir::BlockArgument> fromDigits;      ///< Variables that two subscripts tell.
   llvm::SmallVector<unsigned> uncertain;                  ///< Dimensions whose subscript has to be compared.
   llvm::SmallVector<mlir::BlockArgument> bounded;         ///< Variables that may come out beyond their range.
 };

@@ -32,7 +32,8 @@ SizeAttr indexSize(mlir::BlockArgument index);
 llvm::StringRef indexName(mlir::BlockArgument index);
 
 /// Whether a subscript stays inside a dimension of this size whatever the arguments are, so that the clamp of attn.read
-/// does nothing: it is an index variable of that size, or a constant below a constant size.
+/// does nothing: it is an index variable of that size, a constant below a constant size, a remainder of a division by
+/// the size, or n // B for an index n of the size times B.
 bool isInRange(mlir::Value subscript, SizeAttr size);
 
 /// Whether that holds of every subscript of `read`.

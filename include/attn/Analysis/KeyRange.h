@@ -2,9 +2,9 @@
 //
 // From the text of a mask: bounds on the keys for which it can be true, and on keys for which it certainly
 // is. Comparisons that are affine in the key give a half-line, `and` intersects, `or` takes the hull,
-// `not` is pushed to the comparisons; anything else bounds nothing. The bounds are formulas over sizes,
-// other index variables and loaded data, so one rule covers causal masks, windows, lengths and document
-// starts.
+// `not` is pushed to the comparisons; what bounds n // S bounds n; anything else bounds nothing. The bounds are
+// formulas over sizes, other index variables and loaded data, so one rule covers causal masks, windows, lengths and
+// document starts.
 //
 //   n <= m and n > m - w     possible: m - w + 1 <= n < m + 1     certain: the same
 //   n < valid or bias[n]     possible: all                        certain: n < valid
@@ -28,6 +28,7 @@ struct KeyBound {
     Min,    ///< The smaller of two bounds.
     Max,    ///< The larger of two bounds.
     Guard,  ///< Where `condition` holds no bound at all, else 0.
+    Times,  ///< `lhs`, or 0 if that is less, times `factor`.
   };
   explicit KeyBound(Kind kind) : kind(kind) {}
 
@@ -36,6 +37,7 @@ struct KeyBound {
   llvm::SmallVector<std::pair<mlir::Value, int64_t>> terms;
   std::shared_ptr<const KeyBound> lhs, rhs;
   mlir::Value condition;
+  mlir::Value factor; ///< Not negative.
 };
 
 /// lower ≤ key < upper. A null bound is none.

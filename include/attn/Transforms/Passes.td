@@ -98,6 +98,58 @@ def AttnDifferentiate : Pass<"attn-differentiate", "::mlir::ModuleOp"> {
                             "Parameters to differentiate by; all floating-point ones where there are none">];
 }
 
+def AttnFlattenKeys : Pass<"attn-flatten-keys", "::attn::KernelOp"> {
+  let summary = "Makes a softmax over several indices one over a single index";
+  let description = [{
+    A softmax over several indices, as over the places of an image, whose weights nothing but sums over all of these indices
+    reads, gets one index that counts them all: it is one attention then, with the plans of one.
+
+    ```mlir
+    %weight = attn.tensor "weight"(%i: I, %x: X, %y: Y) : f32 {
+      %0 = attn.reduce softmax(%u: X, %w: Y) at (%x, %y) : f32 {
+        %1 = attn.read %score[%i, %u, %w] : !attn.tensor<[I, X, Y], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %out = attn.tensor "out"(%i: I) : f32 {
+      %0 = attn.reduce sum(%x: X, %y: Y) : f32 {
+        %1 = attn.read %weight[%i, %x, %y] : !attn.tensor<[I, X, Y], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %weight = attn.tensor "weight"(%i: I, %x_y: X * Y) : f32 {
+      %0 = attn.reduce softmax(%x_y_0: X * Y) at (%x_y) : f32 {
+        %Y = attn.size Y
+        %1 = attn.floordiv %x_y_0, %Y
+        %Y_1 = attn.size Y
+        %2 = attn.mod %x_y_0, %Y_1
+        %3 = attn.read %score[%i, %1, %2] : !attn.tensor<[I, X, Y], f32>
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %out = attn.tensor "out"(%i: I) : f32 {
+      %0 = attn.reduce sum(%x_y: X * Y) : f32 {
+        %Y = attn.size Y
+        %1 = attn.floordiv %x_y, %Y
+        %Y_0 = attn.size Y
+        %2 = attn.mod %x_y, %Y_0
+        %3 = attn.read %weight[%i, %x_y] : !attn.tensor<[I, X * Y], f32>
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+  }];
+}
+
 def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
