@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Conjunction.h"
 #include "Contribution.h"
 #include "Form.h"
 #include "PairTensors.h"
@@ -16,27 +17,6 @@
 
 using namespace mlir;
 using namespace attn;
-
-/// What must all hold for `condition` to.
-static SmallVector<Value> conjunctsOf(Value condition) {
-  SmallVector<Value> conjuncts{condition};
-  for (size_t position = 0; position < conjuncts.size();)
-    if (auto both = conjuncts[position].getDefiningOp<arith::AndIOp>()) {
-      conjuncts[position] = both.getLhs();
-      conjuncts.insert(conjuncts.begin() + position + 1, both.getRhs());
-    } else {
-      ++position;
-    }
-  return conjuncts;
-}
-
-/// Whether all of `conditions` hold; there is one at least.
-static Value conjunction(ArrayRef<Value> conditions, OpBuilder &builder) {
-  Value all;
-  for (Value condition : conditions)
-    all = all ? arith::AndIOp::create(builder, condition.getLoc(), all, condition).getResult() : condition;
-  return all;
-}
 
 /// Makes `reduce` a sum of all its terms.
 static void dropCondition(ReduceOp reduce) {

@@ -34,6 +34,7 @@ void attn::buildSimplification(OpPassManager &manager, bool inBlocks) {
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnFoldConditions()); // what a sum's `where` says already
+  kernel.addPass(createAttnFoldMasks());      // masks have no sums
   kernel.addPass(createAttnRaise());          // score, mask, softmax, weighted sum
   kernel.addPass(createCanonicalizerPass());  // also drops the tensors that nobody reads
   kernel.addPass(createCSEPass());

@@ -365,6 +365,52 @@ def AttnFoldConditions : Pass<"attn-fold-conditions", "::attn::KernelOp"> {
   }];
 }
 
+def AttnFoldMasks : Pass<"attn-fold-masks", "::attn::KernelOp"> {
+  let summary = "Makes what sums decide of a mask a part of the score";
+  let description = [{
+    A key whose score is -inf is masked. So a part of a softmax's mask that is made of sums (most often of the score itself) becomes a
+    choice of -inf in the score, whose sums are computed for tiles of queries and keys. The rest of the mask stays: it bounds the keys.
+
+    ```mlir
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %bias[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    } where {
+      %cst = arith.constant 0.0 : f32
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %k[%j, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %4 : f32
+      }
+      %2 = arith.cmpf ogt, %1, %cst : f32
+      %3 = arith.cmpi sle, %j, %m : i64
+      %4 = arith.andi %2, %3 : i1
+      attn.yield %4 : i1
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %bias[%m, %j] : !attn.tensor<[M, N], f32>
+      %2 = attn.reduce sum(%d: D) : f32 {
+        %5 = attn.read %k[%j, %d] : !attn.tensor<[N, D], f32>
+        attn.yield %5 : f32
+      }
+      %cst = arith.constant 0.000000e+00 : f32
+      %3 = arith.cmpf ogt, %2, %cst : f32
+      %cst_0 = arith.constant 0xFF800000 : f32
+      %4 = arith.select %3, %1, %cst_0 : f32
+      attn.yield %4 : f32
+    } where {
+      %1 = arith.cmpi sle, %j, %m : i64
+      attn.yield %1 : i1
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   let summary = "Recognises score, mask, softmax and weighted sum";
   let description = [{
