@@ -76,7 +76,7 @@ std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const D
   for (const TensorInfo &output : outputs())
     total += output.shape.size();
   std::vector<int64_t> extents(total);
-  check(attn_output_shapes(&implementation->declaration.get(), inputs.data(), extents.data()));
+  check(attn_output_shapes(&implementation->compiled().get(), inputs.data(), extents.data()));
   std::vector<std::vector<int64_t>> shapes;
   auto next = extents.begin();
   for (const TensorInfo &output : outputs()) {

@@ -27,7 +27,7 @@ struct Kernel::Implementation {
 
   const std::string source;
   const CompileOptions options;      ///< With the kernel's name.
-  const NativeSignature declaration; ///< The signature without what runs: enough to check arguments.
+  const NativeSignature declaration; ///< The signature without what runs: enough for the reference.
   const std::vector<TensorInfo> inputs, outputs;
 
 private:

@@ -87,7 +87,8 @@ public:
   /// Throws RunError; then nothing was written. What `compileLazily` gave is compiled first.
   void run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
 
-  /// The shapes of the outputs for these inputs. Throws RunError where the inputs do not fit.
+  /// The shapes of the outputs for these inputs. Throws RunError where the inputs do not fit. What `compileLazily` gave
+  /// is compiled first: it says on which devices they may be.
   std::vector<std::vector<int64_t>> outputShapes(const std::vector<const DLTensor *> &inputs) const;
 
   /// Runs the reference interpreter (double precision, plain loops) on the same tensors.
