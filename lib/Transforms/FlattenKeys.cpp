@@ -97,27 +97,29 @@ ReduceOp FlatKey::rewrite(ReduceOp reduce, ValueRange at, IRMapping mapping, OpB
   return flat;
 }
 
+/// Whether `read`, in the terms of `sum`, has the sum's indices for keys, all of them in their order, and none in rows.
+static bool readsAllKeys(ReadOp read, ReduceOp sum, const FlatKey &key) {
+  if (sum.getKind() != ReduceKind::Sum || read->getParentRegion() != &sum.getBody() ||
+      !llvm::equal(sum.getSizes().getAsRange<SizeAttr>(), key.sizes))
+    return false;
+  Block &terms = sum.getBody().front();
+  for (auto [position, subscript] : llvm::enumerate(read.getSubscripts())) {
+    size_t digit = llvm::find(key.positions, position) - key.positions.begin();
+    bool isRow = digit == key.positions.size();
+    bool changes = llvm::any_of(dependence(subscript), [&](BlockArgument index) { return index.getOwner() == &terms; });
+    if (isRow ? changes : subscript != terms.getArgument(digit))
+      return false;
+  }
+  return true;
+}
+
 /// The sums over all the keys of `weights` that read them there; none where anything else reads them.
 static llvm::SmallSetVector<ReduceOp, 2> sumsOver(const FlatKey &key, TensorOp weights) {
   llvm::SmallSetVector<ReduceOp, 2> sums;
   for (Operation *user : weights.getResult().getUsers()) {
     auto read = dyn_cast<ReadOp>(user);
     auto sum = read ? dyn_cast<ReduceOp>(read->getParentOp()) : ReduceOp();
-    bool isSum = sum && sum.getKind() == ReduceKind::Sum && sum.getSizes().size() == key.sizes.size() &&
-                 read->getParentRegion() == &sum.getBody();
-    for (auto [position, subscript] : llvm::enumerate(read ? read.getSubscripts() : ValueRange())) {
-      auto digit = llvm::find(key.positions, position);
-      if (!isSum)
-        break;
-      if (digit == key.positions.end())
-        isSum = llvm::none_of(dependence(subscript), [&](BlockArgument index) { // of a row
-          return index.getOwner() == &sum.getBody().front();
-        });
-      else
-        isSum = subscript == sum.getBody().getArgument(digit - key.positions.begin()) &&
-                sum.getSize(digit - key.positions.begin()) == key.sizes[digit - key.positions.begin()];
-    }
-    if (!isSum)
+    if (!sum || !readsAllKeys(read, sum, key))
       return {};
     sums.insert(sum);
   }

@@ -119,11 +119,12 @@ Value SplitSums::partOf(const Addend &addend, ArrayRef<Factor> others, ReduceOp 
   Block &terms = reduce.getBody().front();
   Block::BlockArgListType indices = tensor.getBody().getArguments();
   SmallVector<Factor> inside(others), outside;
-  for (const Factor &factor : Product::of(addend.value).factors) {
+  Product product = Product::of(addend.value);
+  for (const Factor &factor : product.factors) {
     bool isFixed = !factor.indices.contains(terms.getArgument(0)) && weightsIn(factor.value).empty();
     (isFixed ? outside : inside).push_back(factor);
   }
-  bool negative = Product::of(addend.value).negative != addend.negative;
+  bool negative = product.negative != addend.negative;
 
   // The part's terms take the place of the sum's while that is copied.
   IRMapping own;
