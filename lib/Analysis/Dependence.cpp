@@ -66,13 +66,35 @@ StringRef attn::indexName(BlockArgument index) {
   return cast<WeightedSumOp>(owner).getKey();
 }
 
-/// Whether `value` is this size.
-static bool isSize(Value value, SizeAttr size) {
+std::optional<SizeAttr> attn::sizeOf(Value value) {
+  if (auto size = value.getDefiningOp<SizeOp>())
+    return size.getSize();
   APInt number;
   if (matchPattern(value, m_ConstantInt(&number)))
-    return size.isConstant() && size.getValue() == number.getSExtValue();
-  auto op = value.getDefiningOp<SizeOp>();
-  return op && op.getSize() == size;
+    return SizeAttr::constant(value.getContext(), number.getSExtValue());
+  auto quotient = value.getDefiningOp<FloorDivOp>();
+  std::optional<SizeAttr> lhs = quotient ? sizeOf(quotient.getLhs()) : std::nullopt;
+  std::optional<SizeAttr> rhs = quotient ? sizeOf(quotient.getRhs()) : std::nullopt;
+  if (lhs && rhs)
+    return SizeAttr::binary(SizeKind::FloorDiv, *lhs, *rhs);
+  return std::nullopt;
+}
+
+bool attn::isNeverNegative(SizeAttr size) {
+  switch (size.getKind()) {
+  case SizeKind::Constant:
+    return size.getValue() >= 0;
+  case SizeKind::Name:
+    return true;
+  case SizeKind::Sub:
+    return false;
+  case SizeKind::Add:
+  case SizeKind::Mul:
+  case SizeKind::FloorDiv:
+  case SizeKind::Mod:
+    return isNeverNegative(size.getLhs()) && isNeverNegative(size.getRhs());
+  }
+  llvm_unreachable("unknown size kind");
 }
 
 /// Whether `value` is n // B for an index n of `size` · B.
@@ -82,13 +104,13 @@ static bool isQuotientInRange(Value value, SizeAttr size) {
   if (!index || indexSize(index).getKind() != SizeKind::Mul)
     return false;
   SizeAttr whole = indexSize(index);
-  return whole.getLhs() == size && isSize(quotient.getRhs(), whole.getRhs());
+  return whole.getLhs() == size && sizeOf(quotient.getRhs()) == whole.getRhs();
 }
 
 bool attn::isInRange(Value subscript, SizeAttr size) {
   if (auto index = dyn_cast<BlockArgument>(subscript))
     return indexSize(index) == size;
-  if (auto remainder = subscript.getDefiningOp<ModOp>(); remainder && isSize(remainder.getRhs(), size))
+  if (auto remainder = subscript.getDefiningOp<ModOp>(); remainder && sizeOf(remainder.getRhs()) == size)
     return true;
   if (isQuotientInRange(subscript, size))
     return true;

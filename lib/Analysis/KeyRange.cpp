@@ -34,14 +34,17 @@ static bool accumulate(Affine &sum, const Affine &term, int64_t factor) {
   return true;
 }
 
-/// The size or the positive number that `value` divides the key by, if it does.
+/// What `value` divides the key by, if it does, and if that is positive wherever there is a key: a number, or a size
+/// that the number of keys is a multiple of. (n // 0 is 0 for all n, and bounds nothing.)
 static Value divisorOfKey(Value value, BlockArgument key) {
   auto quotient = value.getDefiningOp<FloorDivOp>();
-  APInt number;
-  bool isDivided = quotient && quotient.getLhs() == key &&
-                   (quotient.getRhs().getDefiningOp<SizeOp>() ||
-                    (matchPattern(quotient.getRhs(), m_ConstantInt(&number)) && number.isStrictlyPositive()));
-  return isDivided ? quotient.getRhs() : Value();
+  std::optional<SizeAttr> divisor = quotient && quotient.getLhs() == key ? sizeOf(quotient.getRhs()) : std::nullopt;
+  if (!divisor || !isNeverNegative(*divisor))
+    return {};
+  SizeAttr keys = indexSize(key);
+  bool isPositive =
+      divisor->isConstant() ? divisor->getValue() > 0 : keys.getKind() == SizeKind::Mul && keys.getRhs() == *divisor;
+  return isPositive ? quotient.getRhs() : Value();
 }
 
 /// `value` as an affine form of the key, or nothing.

@@ -161,6 +161,7 @@ static llvm::Expected<Shared> declareKernel(std::string_view source, CompileOpti
                                                         std::move(compilation));
 }
 
+namespace {
 /// The kernels of this process that are, or are to be, compiled.
 class KernelCache {
 public:
@@ -198,6 +199,7 @@ private:
   std::mutex mutex;
   std::unordered_map<std::string, std::shared_future<Shared>> kernels;
 };
+} // namespace
 
 static KernelCache &kernelCache() {
   static KernelCache cache;

@@ -3,30 +3,19 @@
 #ifndef ATTN_TRANSFORMS_CONJUNCTION_H
 #define ATTN_TRANSFORMS_CONJUNCTION_H
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "attn/IR/Attn.h"
+#include "mlir/IR/Builders.h"
 
 namespace attn {
 
 /// What must all hold for `condition` to.
-inline llvm::SmallVector<mlir::Value> conjunctsOf(mlir::Value condition) {
-  llvm::SmallVector<mlir::Value> conjuncts{condition};
-  for (size_t position = 0; position < conjuncts.size();)
-    if (auto both = conjuncts[position].getDefiningOp<mlir::arith::AndIOp>()) {
-      conjuncts[position] = both.getLhs();
-      conjuncts.insert(conjuncts.begin() + position + 1, both.getRhs());
-    } else {
-      ++position;
-    }
-  return conjuncts;
-}
+llvm::SmallVector<mlir::Value> conjunctsOf(mlir::Value condition);
 
 /// Whether all of `conditions` hold; there is one at least.
-inline mlir::Value conjunction(llvm::ArrayRef<mlir::Value> conditions, mlir::OpBuilder &builder) {
-  mlir::Value all;
-  for (mlir::Value condition : conditions)
-    all = all ? mlir::arith::AndIOp::create(builder, condition.getLoc(), all, condition).getResult() : condition;
-  return all;
-}
+mlir::Value conjunction(llvm::ArrayRef<mlir::Value> conditions, mlir::OpBuilder &builder);
+
+/// Makes `conditions`, values of its `where`, all that `reduce` asks for; where there are none it takes all its terms.
+void setConditions(ReduceOp reduce, llvm::ArrayRef<mlir::Value> conditions);
 
 } // namespace attn
 

@@ -59,9 +59,10 @@ FlatKey::FlatKey(ReduceOp softmax, ArrayRef<BlockArgument> keys) {
 }
 
 SizeAttr FlatKey::size(unsigned first) const {
-  SizeAttr product = sizes[first];
-  for (SizeAttr size : ArrayRef(sizes).drop_front(first + 1))
-    product = SizeAttr::binary(SizeKind::Mul, product, size);
+  // X * (Y * Z): the last sizes are what quotients divide by.
+  SizeAttr product = sizes.back();
+  for (SizeAttr size : llvm::reverse(ArrayRef(sizes).slice(first).drop_back()))
+    product = SizeAttr::binary(SizeKind::Mul, size, product);
   return product;
 }
 
@@ -185,6 +186,8 @@ void FlattenKeys::runOnOperation() {
     if (keys.size() < 2)
       continue;
     FlatKey key(softmax, keys);
+    if (!llvm::all_of(key.sizes, isNeverNegative)) // the product of two would not be empty
+      continue;
     llvm::SmallSetVector<ReduceOp, 2> sums = sumsOver(key, weights);
     if (sums.empty())
       continue;

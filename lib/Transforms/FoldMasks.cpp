@@ -50,13 +50,7 @@ static void foldMask(ReduceOp reduce) {
       foldInto(reduce, condition);
     else
       left.push_back(condition);
-  if (left.empty()) {
-    where.erase(); // a reduction without a block there has no condition
-    return;
-  }
-  OpBuilder builder(where.getTerminator());
-  where.getTerminator()->setOperand(0, conjunction(left, builder));
-  eraseUnused(where);
+  setConditions(reduce, left);
 }
 
 namespace {

@@ -65,16 +65,10 @@ static void outline(ReduceOp reduce, TensorOp tensor) {
   builder.setInsertionPoint(tensor);
   std::string name = freshName(kernel, (tensor.getName() + "_" + stringifyReduceKind(reduce.getKind())).str());
   auto type = AttnTensorType::get(context, shape, reduce.getType());
-  auto outlined = TensorOp::create(builder, reduce.getLoc(), name, ArrayAttr::get(context, names), type);
-  Block &body = outlined.getBody().front();
-  IRMapping mapping;
-  for (auto [index, argument] : llvm::zip(indices, body.getArguments()))
-    mapping.map(index, argument);
-  builder.setInsertionPointToEnd(&body);
+  SmallVector<Value> variables(indices.begin(), indices.end());
   if (softmax)
-    mapping.map(placeholder.getResult(), body.getArguments().back());
-  Value copy = cloneSlice(reduce.getResult(), mapping, builder);
-  YieldOp::create(builder, reduce.getLoc(), copy);
+    variables.push_back(placeholder);
+  TensorOp outlined = tensorOf(reduce.getResult(), variables, name, ArrayAttr::get(context, names), type, builder);
 
   builder.setInsertionPoint(reduce);
   Value element = ReadOp::create(builder, reduce.getLoc(), outlined.getResult(), subscripts);

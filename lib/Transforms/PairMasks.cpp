@@ -18,16 +18,6 @@
 using namespace mlir;
 using namespace attn;
 
-/// Makes `reduce` a sum of all its terms.
-static void dropCondition(ReduceOp reduce) {
-  OpBuilder builder(reduce);
-  Value all = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
-  });
-  reduce.replaceAllUsesWith(all);
-  reduce.erase();
-}
-
 /// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
 SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
   SmallVector<Value> masks;
@@ -108,13 +98,7 @@ void PairTensors::dropConditions(TensorOp sum) {
              return mask.first == read.getTensor() && readsSamePair(read, mask.second, reduce);
            });
   });
-  if (!left.empty()) {
-    OpBuilder inCondition(where.getTerminator());
-    where.getTerminator()->setOperand(0, conjunction(left, inCondition));
-    eraseUnused(where);
-    return;
-  }
-  dropCondition(reduce);
+  setConditions(reduce, left);
 }
 
 //===----------------------------------------------------------------------===//
@@ -138,15 +122,8 @@ Value PairTensors::maskOfCondition(Value condition, ArrayRef<Value> indices) {
     builder.setInsertionPointToStart(weights->getBlock());
   auto kernel = weights->getParentOfType<KernelOp>();
   AttnTensorType type = weights.getResult().getType().withElement(builder.getI1Type());
-  auto mask = TensorOp::create(builder, condition.getLoc(), freshName(kernel, (weights.getName() + "_mask").str()),
-                               weights.getIndices(), type);
-  Block &body = mask.getBody().front();
-  IRMapping mapping;
-  for (auto [index, argument] : llvm::zip_equal(indices, body.getArguments()))
-    mapping.map(index, argument);
-  builder.setInsertionPointToEnd(&body);
-  Value copy = cloneSlice(condition, mapping, builder);
-  YieldOp::create(builder, condition.getLoc(), copy);
+  TensorOp mask = tensorOf(condition, indices, freshName(kernel, (weights.getName() + "_mask").str()),
+                           weights.getIndices(), type, builder);
   for (TensorOp same : conditionMasks)
     if (sameFormula(same, mask)) {
       mask.erase();
@@ -186,7 +163,7 @@ void PairTensors::liftCondition(TensorOp tensor) {
   if (!llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(indices, index); }))
     return;
   Value mask = maskOfCondition(condition, SmallVector<Value>(indices.begin(), indices.end()));
-  dropCondition(reduce);
+  setConditions(reduce, {});
   applyMasks(tensor, mask);
 }
 
@@ -215,10 +192,10 @@ void PairTensors::maskAsRead(TensorOp tensor) {
       common = masks;
     llvm::erase_if(*common, [&](Value mask) { return !llvm::is_contained(masks, mask); });
   }
-  if (common)
-    llvm::erase_if(*common, [&](Value mask) { return !mask.getDefiningOp()->isBeforeInBlock(tensor); });
-  if (common)
-    applyMasks(tensor, *common);
+  if (!common)
+    return;
+  llvm::erase_if(*common, [&](Value mask) { return !mask.getDefiningOp()->isBeforeInBlock(tensor); });
+  applyMasks(tensor, *common);
 }
 
 /// Conditions of sums, and those inside of pairs, become masks of all pairs that have to do with them.

@@ -1,4 +1,4 @@
-//===- Product.cpp - The factors of a product -----------------------------===//
+//===- Product.cpp - The factors of a product, the terms of a sum ---------===//
 
 #include "Product.h"
 #include "Slice.h"
@@ -31,6 +31,24 @@ Product Product::of(Value value) {
   Product product;
   collectFactors(value, false, product);
   return product;
+}
+
+static void collectTerms(Value value, bool negative, SmallVectorImpl<Term> &terms) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
+    collectTerms(op->getOperand(0), negative, terms);
+    collectTerms(op->getOperand(1), negative != isa<arith::SubFOp>(op), terms);
+  } else if (isa_and_nonnull<arith::NegFOp>(op)) {
+    collectTerms(op->getOperand(0), !negative, terms);
+  } else {
+    terms.push_back({value, negative});
+  }
+}
+
+SmallVector<Term> attn::termsOfSum(Value value, bool negative) {
+  SmallVector<Term> terms;
+  collectTerms(value, negative, terms);
+  return terms;
 }
 
 Value attn::multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMapping &mapping, OpBuilder &builder,

@@ -1,4 +1,4 @@
-//===- Product.h - The factors of a product ---------------------*- C++ -*-===//
+//===- Product.h - The factors of a product, the terms of a sum -*- C++ -*-===//
 
 #ifndef ATTN_TRANSFORMS_PRODUCT_H
 #define ATTN_TRANSFORMS_PRODUCT_H
@@ -24,6 +24,15 @@ struct Product {
 
   static Product of(mlir::Value value);
 };
+
+/// A term of a sum: `value`, or −`value`.
+struct Term {
+  mlir::Value value;
+  bool negative;
+};
+
+/// `value`, or −`value` where `negative`, as the sum of terms that are no sums themselves.
+llvm::SmallVector<Term> termsOfSum(mlir::Value value, bool negative = false);
 
 /// The product of `factors` (times −1 where `negative`) at the builder's place; 1 where there are none.
 mlir::Value multiply(llvm::ArrayRef<Factor> factors, bool negative, mlir::Type type, mlir::IRMapping &mapping,

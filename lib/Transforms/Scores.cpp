@@ -43,15 +43,8 @@ Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder
   }
   OpBuilder outside(op);
   auto type = AttnTensorType::get(context, shape, value.getType());
-  auto tensor = TensorOp::create(outside, op->getLoc(), freshName(op->getParentOfType<KernelOp>(), name),
-                                 ArrayAttr::get(context, names), type);
-  Block &body = tensor.getBody().front();
-  IRMapping mapping;
-  for (auto [index, argument] : llvm::zip_equal(indices, body.getArguments()))
-    mapping.map(index, argument);
-  outside.setInsertionPointToEnd(&body);
-  Value copy = cloneSlice(value, mapping, outside);
-  YieldOp::create(outside, op->getLoc(), copy);
+  TensorOp tensor = tensorOf(value, subscripts, freshName(op->getParentOfType<KernelOp>(), name),
+                             ArrayAttr::get(context, names), type, outside);
   if (TensorOp same = earlierCopy(tensor)) {
     tensor.erase();
     tensor = same;

@@ -38,23 +38,11 @@ static std::optional<std::pair<SeparableFunction, Value>> functionOf(Operation *
   return {};
 }
 
-static void collectTerms(Value value, bool negative, SmallVectorImpl<std::pair<Value, bool>> &terms) {
-  Operation *op = value.getDefiningOp();
-  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
-    collectTerms(op->getOperand(0), negative, terms);
-    collectTerms(op->getOperand(1), negative != isa<arith::SubFOp>(op), terms);
-  } else if (isa_and_nonnull<arith::NegFOp>(op)) {
-    collectTerms(op->getOperand(0), !negative, terms);
-  } else {
-    terms.push_back({value, negative});
-  }
-}
-
 /// Splits the sum that a call takes: the terms that depend on `key`, and the others. False where that is no use.
-static bool split(SeparableCall &call, ArrayRef<std::pair<Value, bool>> terms, BlockArgument key) {
+static bool split(SeparableCall &call, ArrayRef<Term> terms, BlockArgument key) {
   IndexSet first, second;
   for (auto &term : terms) {
-    IndexSet used = dependence(term.first);
+    IndexSet used = dependence(term.value);
     auto &side = used.contains(key) ? second : first;
     (used.contains(key) ? call.second : call.first).push_back(term);
     side.insert(used.begin(), used.end());
@@ -69,15 +57,13 @@ std::optional<SeparableCall> SeparableCall::of(Operation *op, BlockArgument key)
   if (!function)
     return {};
   SeparableCall call{function->first, op, {}, {}};
-  SmallVector<std::pair<Value, bool>> terms;
-  collectTerms(function->second, negative, terms);
-  return split(call, terms, key) ? std::optional(call) : std::nullopt;
+  return split(call, termsOfSum(function->second, negative), key) ? std::optional(call) : std::nullopt;
 }
 
 /// e^{scale · (the sum of `terms`)}, at the builder's place. The exponent is clamped where `clamped`.
-static Value exponential(ArrayRef<std::pair<Value, bool>> terms, double scale, bool clamped, OpBuilder &builder) {
-  Location location = terms.front().first.getLoc();
-  Type type = terms.front().first.getType();
+static Value exponential(ArrayRef<Term> terms, double scale, bool clamped, OpBuilder &builder) {
+  Location location = terms.front().value.getLoc();
+  Type type = terms.front().value.getType();
   Value sum;
   for (auto [term, negative] : terms) {
     if (!sum)
@@ -177,7 +163,7 @@ SeparatedFactors attn::makeFactors(const SeparableCall &call, DefinitionOpInterf
                                    OpBuilder &atCall, OpBuilder &atSum) {
   double scale = call.function == SeparableFunction::Sigmoid ? -1 : call.function == SeparableFunction::Tanh ? 2 : 1;
   bool clamped = call.function != SeparableFunction::Exp;
-  auto factor = [&](ArrayRef<std::pair<Value, bool>> terms, const char *name) {
+  auto factor = [&](ArrayRef<Term> terms, const char *name) {
     return hoist(exponential(terms, scale, clamped, atCall), op, (op.getName() + name).str(), atCall, innermost);
   };
   SeparatedFactors factors;

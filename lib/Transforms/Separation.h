@@ -7,6 +7,7 @@
 #ifndef ATTN_TRANSFORMS_SEPARATION_H
 #define ATTN_TRANSFORMS_SEPARATION_H
 
+#include "Product.h"
 #include "attn/IR/Attn.h"
 #include "mlir/IR/Builders.h"
 
@@ -19,8 +20,8 @@ enum class SeparableFunction { Tanh, Sigmoid, Exp };
 /// A call of `function` on first + second, of which neither part has all index variables of the other.
 struct SeparableCall {
   SeparableFunction function;
-  mlir::Operation *op;                                           ///< Whose result is the function's value.
-  llvm::SmallVector<std::pair<mlir::Value, bool>> first, second; ///< Terms, and whether they are subtracted.
+  mlir::Operation *op; ///< Whose result is the function's value.
+  llvm::SmallVector<Term> first, second;
 
   /// `op` as such a call, if it is one whose second part is what depends on `key`.
   static std::optional<SeparableCall> of(mlir::Operation *op, mlir::BlockArgument key);

@@ -41,6 +41,20 @@ SmallVector<Value> attn::cloneBlock(Block &block, IRMapping &mapping, OpBuilder 
   return results;
 }
 
+TensorOp attn::tensorOf(Value value, ValueRange indices, StringRef name, ArrayAttr indexNames, AttnTensorType type,
+                        OpBuilder &builder) {
+  Location location = value.getLoc();
+  auto tensor = TensorOp::create(builder, location, name, indexNames, type);
+  Block &body = tensor.getBody().front();
+  IRMapping mapping;
+  for (auto [index, argument] : llvm::zip_equal(indices, body.getArguments()))
+    mapping.map(index, argument);
+  OpBuilder inside = OpBuilder::atBlockEnd(&body);
+  Value copy = cloneSlice(value, mapping, inside);
+  YieldOp::create(inside, location, copy);
+  return tensor;
+}
+
 void attn::substituteFormula(ReadOp read, TensorOp tensor) {
   IRMapping mapping;
   mapping.map(tensor.getBody().getArguments(), read.getSubscripts());

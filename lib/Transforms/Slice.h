@@ -18,6 +18,11 @@ mlir::Value cloneSlice(mlir::Value value, mlir::IRMapping &mapping, mlir::OpBuil
 /// `mapping` covers the index variables.
 llvm::SmallVector<mlir::Value> cloneBlock(mlir::Block &block, mlir::IRMapping &mapping, mlir::OpBuilder &builder);
 
+/// Adds a tensor at `builder`'s place whose formula is that of `value`, with its own index variables in the place of
+/// `indices`: those that `value` depends on are among these.
+TensorOp tensorOf(mlir::Value value, mlir::ValueRange indices, llvm::StringRef name, mlir::ArrayAttr indexNames,
+                  AttnTensorType type, mlir::OpBuilder &builder);
+
 /// Puts the formula of `tensor` in the place of `read`, which reads it. No subscript may leave its dimension.
 void substituteFormula(ReadOp read, TensorOp tensor);
 

@@ -30,11 +30,10 @@ namespace attn {
 } // namespace attn
 
 namespace {
-/// `value`, or −`value`, is added.
+/// A term of what several softmaxes' weights are added to.
 struct Addend {
-  Value value;
-  bool negative;
-  Value weights = {}; ///< The only ones that it reads.
+  Term term;
+  TensorOp weights; ///< The only ones that it reads.
 };
 
 struct SplitSums : attn::impl::AttnSplitSumsBase<SplitSums> {
@@ -60,18 +59,6 @@ llvm::SmallSetVector<Value, 2> SplitSums::weightsIn(Value value) const {
     return false;
   });
   return found;
-}
-
-static void collectAddends(Value value, bool negative, SmallVectorImpl<Addend> &addends) {
-  Operation *op = value.getDefiningOp();
-  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
-    collectAddends(op->getOperand(0), negative, addends);
-    collectAddends(op->getOperand(1), negative != isa<arith::SubFOp>(op), addends);
-  } else if (isa_and_nonnull<arith::NegFOp>(op)) {
-    collectAddends(op->getOperand(0), !negative, addends);
-  } else {
-    addends.push_back({value, negative});
-  }
 }
 
 /// Puts into the terms of a sum what several softmaxes were mixed in before, element by element.
@@ -100,13 +87,12 @@ bool SplitSums::findAddends(const Product &product, size_t &factor, SmallVectorI
   if (withWeights.size() != 1 || product.factors[withWeights.front()].inverse)
     return false;
   factor = withWeights.front();
-  collectAddends(product.factors[factor].value, product.negative, addends);
   llvm::SmallSetVector<Value, 2> all;
-  for (Addend &addend : addends) {
-    llvm::SmallSetVector<Value, 2> found = weightsIn(addend.value);
+  for (const Term &term : termsOfSum(product.factors[factor].value, product.negative)) {
+    llvm::SmallSetVector<Value, 2> found = weightsIn(term.value);
     if (found.size() != 1 || !found.front().getDefiningOp<TensorOp>())
       return false;
-    addend.weights = found.front();
+    addends.push_back({term, found.front().getDefiningOp<TensorOp>()});
     all.insert(found.front());
   }
   return all.size() > 1;
@@ -119,12 +105,12 @@ Value SplitSums::partOf(const Addend &addend, ArrayRef<Factor> others, ReduceOp 
   Block &terms = reduce.getBody().front();
   Block::BlockArgListType indices = tensor.getBody().getArguments();
   SmallVector<Factor> inside(others), outside;
-  Product product = Product::of(addend.value);
+  Product product = Product::of(addend.term.value);
   for (const Factor &factor : product.factors) {
     bool isFixed = !factor.indices.contains(terms.getArgument(0)) && weightsIn(factor.value).empty();
     (isFixed ? outside : inside).push_back(factor);
   }
-  bool negative = product.negative != addend.negative;
+  bool negative = product.negative != addend.term.negative;
 
   // The part's terms take the place of the sum's while that is copied.
   IRMapping own;
@@ -133,18 +119,11 @@ Value SplitSums::partOf(const Addend &addend, ArrayRef<Factor> others, ReduceOp 
   OpBuilder builder(terms.getTerminator());
   terms.getTerminator()->setOperand(0, multiply(inside, false, reduce.getType(), own, builder, location));
   builder.setInsertionPoint(tensor);
-  auto kernel = tensor->getParentOfType<KernelOp>();
-  StringRef source = addend.weights.getDefiningOp<TensorOp>().getName();
-  std::string name = freshName(kernel, (tensor.getName() + "_" + source).str());
+  StringRef source = TensorOp(addend.weights).getName();
+  std::string name = freshName(tensor->getParentOfType<KernelOp>(), (tensor.getName() + "_" + source).str());
   AttnTensorType type = tensor.getResult().getType().withElement(reduce.getType());
-  auto part = TensorOp::create(builder, location, name, tensor.getIndices(), type);
-  Block &body = part.getBody().front();
-  IRMapping mapping;
-  mapping.map(indices, body.getArguments());
-  builder.setInsertionPointToEnd(&body);
-  auto copy = cast<ReduceOp>(cloneSlice(reduce.getResult(), mapping, builder).getDefiningOp());
-  YieldOp::create(builder, location, copy.getResult());
-  eraseUnused(copy.getBody().front());
+  TensorOp part = tensorOf(reduce.getResult(), ValueRange(indices), name, tensor.getIndices(), type, builder);
+  eraseUnused(soleReduction(part).getBody().front());
 
   builder.setInsertionPoint(reduce);
   Value element = ReadOp::create(builder, location, part.getResult(), ValueRange(indices));

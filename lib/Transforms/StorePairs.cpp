@@ -53,12 +53,6 @@ static bool isInBlocks(KernelOp kernel) {
   });
 }
 
-/// The statement whose formula `op` is in.
-static TensorOp statementOf(Operation *op) {
-  auto tensor = dyn_cast<TensorOp>(op);
-  return tensor ? tensor : op->getParentOfType<TensorOp>();
-}
-
 /// What cannot be computed in blocks is left as it was.
 void StorePairs::runOnOperation() {
   KernelOp kernel = getOperation();
@@ -87,6 +81,12 @@ void StorePairs::runOnOperation() {
     if (isInBlocks(*changed))
       kernel.getBody().takeBody(changed->getBody());
   }
+}
+
+/// The statement whose formula `op` is in.
+static TensorOp statementOf(Operation *op) {
+  auto tensor = dyn_cast<TensorOp>(op);
+  return tensor ? tensor : op->getParentOfType<TensorOp>();
 }
 
 /// Whether `tensor` is no more than a formula of elements: what reads it can have that in its place.

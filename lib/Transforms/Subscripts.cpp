@@ -5,27 +5,9 @@
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/Matchers.h"
-
-#include <optional>
 
 using namespace mlir;
 using namespace attn;
-
-/// The size that `value` is, if it is one.
-static std::optional<SizeAttr> sizeOf(Value value) {
-  if (auto size = value.getDefiningOp<SizeOp>())
-    return size.getSize();
-  APInt number;
-  if (matchPattern(value, m_ConstantInt(&number)))
-    return SizeAttr::constant(value.getContext(), number.getSExtValue());
-  auto quotient = value.getDefiningOp<FloorDivOp>();
-  std::optional<SizeAttr> lhs = quotient ? sizeOf(quotient.getLhs()) : std::nullopt;
-  std::optional<SizeAttr> rhs = quotient ? sizeOf(quotient.getRhs()) : std::nullopt;
-  if (lhs && rhs)
-    return SizeAttr::binary(SizeKind::FloorDiv, *lhs, *rhs);
-  return std::nullopt;
-}
 
 static Value integer(OpBuilder &builder, Location location, int64_t value) {
   return arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(value));

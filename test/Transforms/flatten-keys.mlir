@@ -41,9 +41,9 @@ attn.kernel @example(%score: !attn.tensor<[I, X, Y], f32>) {
 
 // Three keys, a mask and a sink. Each digit is a quotient by the sizes below it and a remainder by its own.
 // CHECK-LABEL: attn.kernel @three(
-// CHECK:         attn.tensor "weight"(%i: I, %x_y_z: X * Y * 4) : f32 {
+// CHECK:         attn.tensor "weight"(%i: I, %x_y_z: X * (Y * 4)) : f32 {
 // CHECK:           attn.read %sink[%i]
-// CHECK-NEXT:      attn.reduce softmax(%x_y_z_0: X * Y * 4) at (%x_y_z) sink
+// CHECK-NEXT:      attn.reduce softmax(%x_y_z_0: X * (Y * 4)) at (%x_y_z) sink
 // CHECK:             %[[BELOW:.*]] = attn.size Y * 4
 // CHECK-NEXT:        %[[X:.*]] = attn.floordiv %x_y_z_0, %[[BELOW]]
 // CHECK:             %[[MIDDLE:.*]] = attn.floordiv %x_y_z_0
@@ -102,4 +102,25 @@ attn.kernel @apart(%score: !attn.tensor<[X, Y], f32>) {
     attn.yield %0 : f32
   }
   attn.return %columns : !attn.tensor<[Y], f32> as f32, %seen : !attn.tensor<[X, Y], f32> as f32
+}
+
+// Two sizes that may be negative, which is empty, could have a product that is not.
+// CHECK-LABEL: attn.kernel @differences(
+// CHECK:         attn.tensor "weight"(%x: X - Y, %y: X - Y)
+attn.kernel @differences(%score: !attn.tensor<[X, Y], f32>) {
+  %weight = attn.tensor "weight"(%x: X - Y, %y: X - Y) : f32 {
+    %0 = attn.reduce softmax(%u: X - Y, %w: X - Y) at (%x, %y) : f32 {
+      %1 = attn.read %score[%u, %w] : !attn.tensor<[X, Y], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %total = attn.tensor "total"() : f32 {
+    %0 = attn.reduce sum(%x: X - Y, %y: X - Y) : f32 {
+      %1 = attn.read %weight[%x, %y] : !attn.tensor<[X - Y, X - Y], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %total : !attn.tensor<[], f32> as f32
 }

@@ -130,6 +130,7 @@ FEATURES = {
     "window": Feature(
         ", window: i32", lambda s, dtype: {"window": 40}, mask=f"{CAUSAL} and m + (N - M) - n < window"
     ),
+    "blocks": Feature(mask="n // 24 <= m // 16 and n // 24 >= m // 16 - 2"),
     "softcap": Feature(", cap: f32", lambda s, dtype: {"cap": 3.0}, score=f"cap * tanh({DOT} / cap)", mask=CAUSAL),
     "alibi": Feature(
         ", slope: f32[H]",

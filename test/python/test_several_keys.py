@@ -46,3 +46,19 @@ def test_chunks_of_a_window_over_blocks_of_keys_are_the_windows():
     out, chunks = attn.compile(text, count_chunks=True)(*arguments)
     assert chunks[0] < chunks[2] / 3
     np.testing.assert_allclose(out, attn.compile(text).reference(*arguments), rtol=0, atol=4e-6)
+
+
+@pytest.mark.parametrize("blocks", [(0,), (3,)])
+@pytest.mark.parametrize("divisor", ["S", "(N - M)", "(M - N)"])
+def test_quotients_by_sizes_that_may_be_0_or_less(blocks, divisor):
+    text = f"""
+      attention quotients(q: f32[M, D], k: f32[N, D], v: f32[N, E], s: f32[S]) {{
+        weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]) where n // {divisor} <= m // 2)
+        out[m, e]    = sum[n](weight[m, n] * v[n, e])
+        return out
+      }}
+    """
+    kernel = attn.compile(text)
+    for queries in (20, 700):
+        arguments = normal(queries, 8), normal(600, 8), normal(600, 8), normal(*blocks)
+        np.testing.assert_allclose(kernel(*arguments), kernel.reference(*arguments), rtol=0, atol=4e-6)

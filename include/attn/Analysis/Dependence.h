@@ -11,6 +11,8 @@
 #include "attn/IR/Attn.h"
 #include "llvm/ADT/SetVector.h"
 
+#include <optional>
+
 namespace attn {
 
 using IndexSet = llvm::SmallSetVector<mlir::BlockArgument, 6>;
@@ -27,6 +29,12 @@ llvm::SmallVector<mlir::BlockArgument> inOrder(const IndexSet &indices);
 
 /// The number of values that an index variable takes.
 SizeAttr indexSize(mlir::BlockArgument index);
+
+/// The size that `value` is, if it is one.
+std::optional<SizeAttr> sizeOf(mlir::Value value);
+
+/// Whether a size is 0 or more whatever the arguments are, as its text says: it has no difference.
+bool isNeverNegative(SizeAttr size);
 
 /// The name of an index variable in the source.
 llvm::StringRef indexName(mlir::BlockArgument index);

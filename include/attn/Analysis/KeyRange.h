@@ -2,7 +2,7 @@
 //
 // From the text of a mask: bounds on the keys for which it can be true, and on keys for which it certainly
 // is. Comparisons that are affine in the key give a half-line, `and` intersects, `or` takes the hull,
-// `not` is pushed to the comparisons; what bounds n // S bounds n; anything else bounds nothing. The bounds are
+// `not` is pushed to the comparisons; what bounds n // 8 bounds n; anything else bounds nothing. The bounds are
 // formulas over sizes, other index variables and loaded data, so one rule covers causal masks, windows, lengths and
 // document starts.
 //
@@ -37,7 +37,7 @@ struct KeyBound {
   llvm::SmallVector<std::pair<mlir::Value, int64_t>> terms;
   std::shared_ptr<const KeyBound> lhs, rhs;
   mlir::Value condition;
-  mlir::Value factor; ///< Not negative.
+  mlir::Value factor; ///< Positive wherever there are keys.
 };
 
 /// lower ≤ key < upper. A null bound is none.
