@@ -119,21 +119,43 @@ template <typename Function> static llvm::Expected<Function *> runtimeFunction(l
   return address->toPtr<Function *>();
 }
 
-llvm::Error attn::setHalideThreads(int threads) {
-  auto set = runtimeFunction<int(int)>("halide_set_num_threads");
-  if (!set)
-    return set.takeError();
-  (*set)(std::max(threads, 0));
-  return llvm::Error::success();
-}
+namespace {
+/// The functions of Halide's runtime in this process that say who runs its loops.
+struct LoopFunctions {
+  attn_halide_par_for (*set)(attn_halide_par_for);
+  attn_halide_par_for own;
+};
+} // namespace
 
-llvm::Error attn::setHalideThreadPool(attn_parallel_for parallelFor, void *pool) {
+static llvm::Expected<LoopFunctions> loopFunctions() {
   auto set = runtimeFunction<attn_halide_par_for(attn_halide_par_for)>("halide_set_custom_do_par_for");
   if (!set)
     return set.takeError();
   auto own = runtimeFunction<std::remove_pointer_t<attn_halide_par_for>>("halide_default_do_par_for");
   if (!own)
     return own.takeError();
-  attn_use_thread_pool(parallelFor, pool, *set, *own);
+  return LoopFunctions{*set, *own};
+}
+
+llvm::Error attn::setHalideThreads(int threads) {
+  auto set = runtimeFunction<int(int)>("halide_set_num_threads");
+  if (!set)
+    return set.takeError();
+  auto get = runtimeFunction<int()>("halide_get_num_threads");
+  if (!get)
+    return get.takeError();
+  llvm::Expected<LoopFunctions> loops = loopFunctions();
+  if (!loops)
+    return loops.takeError();
+  (*set)(std::max(threads, 0));
+  attn_use_threads((*get)(), loops->set, loops->own);
+  return llvm::Error::success();
+}
+
+llvm::Error attn::setHalideThreadPool(attn_parallel_for parallelFor, void *pool) {
+  llvm::Expected<LoopFunctions> loops = loopFunctions();
+  if (!loops)
+    return loops.takeError();
+  attn_use_thread_pool(parallelFor, pool, loops->set, loops->own);
   return llvm::Error::success();
 }

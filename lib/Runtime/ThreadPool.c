@@ -1,19 +1,22 @@
-/*===- ThreadPool.c - Halide's parallel loops on a program's threads ------===*/
+/*===- ThreadPool.c - Which threads run Halide's parallel loops -----------===*/
 
 #include "ThreadPool.h"
 
 static struct {
   attn_parallel_for parallel_for;
   void *pool;
+  int threads; /* that may share a loop; 0: all that Halide's pool has */
+  attn_halide_par_for own_par_for;
 } chosen;
 
-/* A loop as a program's pool sees it. */
+/* A loop's iterations, for whoever helps with it. */
 typedef struct {
   void *context;
   attn_halide_task task;
   uint8_t *closure;
-  int first;
-  int error; /* of the first task that failed */
+  int first, count;
+  int64_t next; /* that nobody has begun */
+  int error;    /* of the first that failed */
 } loop;
 
 static void run_task(void *closure, int i) {
@@ -25,15 +28,41 @@ static void run_task(void *closure, int i) {
     __atomic_compare_exchange_n(&own->error, &none, error, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
+/* What one of the threads does that share a loop. */
+static int run_what_is_left(void *context, int thread, uint8_t *closure) {
+  (void)context, (void)thread;
+  loop *own = (loop *)closure;
+  for (int64_t i; (i = __atomic_fetch_add(&own->next, 1, __ATOMIC_RELAXED)) < own->count;)
+    run_task(own, (int)i);
+  return 0;
+}
+
 static int run_loop(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
-  loop own = {context, task, closure, first, 0};
-  chosen.parallel_for(chosen.pool, run_task, &own, count);
+  loop own = {context, task, closure, first, count, 0, 0};
+  int threads = chosen.threads < count ? chosen.threads : count;
+  if (chosen.parallel_for)
+    chosen.parallel_for(chosen.pool, run_task, &own, count);
+  else if (threads > 1)
+    chosen.own_par_for(context, run_what_is_left, 0, threads, (uint8_t *)&own);
+  else
+    run_what_is_left(context, 0, (uint8_t *)&own);
   return own.error;
+}
+
+static void install(attn_halide_par_for (*set_par_for)(attn_halide_par_for), attn_halide_par_for own_par_for) {
+  chosen.own_par_for = own_par_for;
+  set_par_for(chosen.parallel_for || chosen.threads ? run_loop : own_par_for);
+}
+
+void attn_use_threads(int threads, attn_halide_par_for (*set_par_for)(attn_halide_par_for),
+                      attn_halide_par_for own_par_for) {
+  chosen.threads = threads;
+  install(set_par_for, own_par_for);
 }
 
 void attn_use_thread_pool(attn_parallel_for parallel_for, void *pool,
                           attn_halide_par_for (*set_par_for)(attn_halide_par_for), attn_halide_par_for own_par_for) {
   chosen.parallel_for = parallel_for;
   chosen.pool = pool;
-  set_par_for(parallel_for ? run_loop : own_par_for);
+  install(set_par_for, own_par_for);
 }

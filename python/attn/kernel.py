@@ -225,7 +225,7 @@ def compile(
 
 
 def set_num_threads(threads: int) -> None:
-    """How many threads all kernels of this process use together; 0 means one for each core."""
+    """At most how many threads work on a call, the one that calls among them; 0 means one for each core."""
     if threads < 0:
         raise ValueError(f"threads: must be 0 or more, but is {threads}")
     _attn.set_num_threads(threads)

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <thread>
+#include <time.h>
 #include <unistd.h>
 
 using namespace attn;
@@ -125,9 +126,24 @@ TEST(Threads, ErrorsBelongToTheirThread) {
             0);
 }
 
-TEST(Threads, TheNumberOfThreadsCanBeSet) {
+static double processorSeconds(clockid_t clock) {
+  timespec time;
+  clock_gettime(clock, &time);
+  return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+}
+
+TEST(Threads, FewerThreadsAreUsedWhenFewerAreAskedFor) {
+  Kernel kernel = compile("attention roots(x: f32[M, N]) {\n  y[m, n] = sqrt(x[m, n])\n  return y\n}\n");
+  TestTensor x("f32", {64, 4096}), y("f32", {64, 4096});
   setNumThreads(2);
-  EXPECT_TRUE(addsRight(compile(adding(3)), 3, 1));
+  kernel.run({&x.tensor}, {&y.tensor}); // a second thread is there now
+  setNumThreads(1);
+  double all = processorSeconds(CLOCK_PROCESS_CPUTIME_ID), own = processorSeconds(CLOCK_THREAD_CPUTIME_ID), spent = 0;
+  while (spent < 0.1) {
+    kernel.run({&x.tensor}, {&y.tensor});
+    spent = processorSeconds(CLOCK_THREAD_CPUTIME_ID) - own;
+  }
+  EXPECT_LT(processorSeconds(CLOCK_PROCESS_CPUTIME_ID) - all - spent, 0.05) << "seconds of other threads";
   setNumThreads(0);
 }
 

@@ -148,7 +148,8 @@ ATTN_EXPORT std::string describePlanSettings();
 /// cores and caches. Throws CompileError for an unknown target.
 ATTN_EXPORT std::string describeMachine(const std::string &target = "host");
 
-/// Threads that all kernels of this process use together; 0 means one a core.
+/// At most how many threads work on a call of a kernel, the one that calls among them; 0 means one a core. Not to be
+/// called while a kernel runs.
 ATTN_EXPORT void setNumThreads(int threads);
 
 /// Kernels of this process run on the program's own threads: see attn_set_thread_pool in attn/Runtime/Runtime.h.

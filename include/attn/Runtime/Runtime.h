@@ -39,7 +39,8 @@ enum attn_error {
  * before the first failure. Valid until the thread's next failure. */
 const char *attn_last_error(void);
 
-/* How many threads all kernels of the process use together; 0 means one for each core. */
+/* At most how many threads work on a call of a kernel, the one that calls among them; 0 means one for each core. Calls
+ * from several threads at once share the others. Not to be called while a kernel runs. */
 void attn_set_num_threads(int threads);
 
 /* Threads of the program's own. Calls task(closure, i) once for each i from 0 to count - 1, on any threads and in any
