@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import difflib
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class Kernel:
     def __init__(self, source: str, lazy: bool = False, **options: Any):
         if "sm_" in options["target"]:
             nvrtc.locate()
+        if "torch" in sys.modules:
+            _attn.use_openmp()
         self._source, self._given = source, options
         self._options = _attn.CompileOptions(**options)
         compiling = _attn.compile_lazily if lazy else _attn.compile
@@ -225,7 +228,11 @@ def compile(
 
 
 def set_num_threads(threads: int) -> None:
-    """At most how many threads work on a call, the one that calls among them; 0 means one for each core."""
+    """At most how many threads work on a call, the one that calls among them.
+
+    0 means one for each core; where PyTorch was imported before a kernel was compiled, as many as `torch.get_num_threads()` says: kernels
+    run on its threads.
+    """
     if threads < 0:
         raise ValueError(f"threads: must be 0 or more, but is {threads}")
     _attn.set_num_threads(threads)
