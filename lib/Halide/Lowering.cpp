@@ -1,6 +1,7 @@
 //===- Lowering.cpp - A kernel becomes steps ------------------------------===//
 
 #include "ArgumentChecks.h"
+#include "Fetch.h"
 #include "GpuFunctions.h"
 #include "Implementation.h"
 #include "Lanes.h"
@@ -155,6 +156,7 @@ private:
     if (plan.gpu) {
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {
+      lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);
       lowerSumsOfLanes(implementation->pipeline);
       transposeCopies(implementation->pipeline);

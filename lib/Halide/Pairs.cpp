@@ -32,10 +32,13 @@ class LowerPairs : public IRMutator {
 
   static Expr asNumbers(const Expr &pairs) { return Reinterpret::make(BFloat(16, 2 * pairs.type().lanes()), pairs); }
 
-  /// The number in memory that `bits` reinterprets, if that is what it does.
+  /// The numbers in memory that `bits` reinterprets, if that is what it does: one, or every second.
   static const Load *asLoad(const Expr &bits) {
-    const auto *number = bits.as<Reinterpret>();
-    return number && number->type.is_scalar() ? number->value.as<Load>() : nullptr;
+    const auto *numbers = bits.as<Reinterpret>();
+    const auto *load = numbers ? numbers->value.as<Load>() : nullptr;
+    const auto *ramp = load ? load->index.as<Ramp>() : nullptr;
+    bool isPart = load && is_const_one(load->predicate) && (ramp ? is_const(ramp->stride, 2) : load->type.is_scalar());
+    return isPart ? load : nullptr;
   }
 
   /// Neighbours are loaded together. (LLVM would see that, but forget what Halide says of the buffer: that its loads
@@ -43,10 +46,13 @@ class LowerPairs : public IRMutator {
   static Expr join(const Expr &first, const Expr &second) {
     const Load *low = asLoad(first), *high = asLoad(second);
     if (low && high && low->name == high->name && is_const_one(simplify(high->index - low->index))) {
-      Expr indices = Ramp::make(low->index, make_one(low->index.type()), 2);
-      Expr numbers = Load::make(low->type.with_lanes(2), low->name, indices, low->image, low->param, const_true(2),
-                                ModulusRemainder());
-      return Reinterpret::make(UInt(32), numbers);
+      const auto *ramp = low->index.as<Ramp>();
+      Expr begin = ramp ? ramp->base : low->index;
+      int lanes = 2 * low->type.lanes();
+      Expr numbers =
+          Load::make(low->type.with_lanes(lanes), low->name, Ramp::make(begin, make_one(begin.type()), lanes),
+                     low->image, low->param, const_true(lanes), ModulusRemainder());
+      return Reinterpret::make(first.type().with_bits(32), numbers);
     }
     return cast(UInt(32, first.type().lanes()), first) | (cast(UInt(32, second.type().lanes()), second) << 16);
   }

@@ -3,6 +3,8 @@
 #include "Reduction.h"
 #include "Mathematics.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 using Halide::Expr;
 
 namespace attn::lowering {
@@ -50,6 +52,19 @@ bool isContiguous(ReduceOp op, mlir::Value lane) {
     alongLane |= lane && read.getSubscripts().back() == lane;
   });
   return !nested && alongReduction && !alongLane;
+}
+
+ReadOp bf16Read(mlir::Value value) {
+  auto read = value.getDefiningOp<ReadOp>();
+  return read && read.getTensor().getType().getElementType().isBF16() ? read : ReadOp();
+}
+
+std::optional<std::pair<mlir::Value, mlir::Value>> bf16Factors(ReduceOp op) {
+  auto product = yielded(op.getBody()).getDefiningOp<mlir::arith::MulFOp>();
+  if (op.getKind() != ReduceKind::Sum || op.isConditional() || !product || !bf16Read(product.getLhs()) ||
+      !bf16Read(product.getRhs()))
+    return std::nullopt;
+  return std::pair(product.getLhs(), product.getRhs());
 }
 
 bool hasFlag(ReduceOp op) {

@@ -16,6 +16,12 @@ Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
 /// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`.
 bool isContiguous(ReduceOp op, mlir::Value lane);
 
+/// `value`, if it is read from a bf16 tensor.
+ReadOp bf16Read(mlir::Value value);
+
+/// The two factors of `op`, if it is an unconditional sum of products of two numbers that are read from bf16 tensors.
+std::optional<std::pair<mlir::Value, mlir::Value>> bf16Factors(ReduceOp op);
+
 /// Whether the condition of `op` is one for all of its elements, so that it decides if loops run at all.
 bool hasFlag(ReduceOp op);
 

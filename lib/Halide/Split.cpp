@@ -1,6 +1,7 @@
 //===- Split.cpp - The split plan: what is computed ------------------------===//
 
 #include "Split.h"
+#include "Fetch.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -19,6 +20,7 @@ Split::Split(StepLowering &kernel, WeightedSumOp op)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
   for (mlir::Attribute index : llvm::reverse(op.getIndices()))
     vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
+  pairsWeights = canPairWeights();
   e = vars.front();
   rows.assign(vars.begin() + 1, vars.end());
   keyCount = extent(kernel, op.getKeySize());
@@ -71,7 +73,7 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner) const {
   counts.push_back(plan.chunk / size);
   RDom domain = loopOver(counts);
   // Tiles of all sizes cover the same keys: what one stage reads, another has written.
-  int largest = std::max({lanes, plan.keyTile, plan.scoreKeys, size});
+  int largest = std::max({pairsWeights ? 2 * lanes : lanes, plan.keyTile, plan.scoreKeys, size});
   Expr origin = keyBinding(0).expr, first = domain[inner.size()] * size;
   domain.where(first < (end - origin + largest - 1) / largest * largest);
   if (lower.defined())
@@ -137,34 +139,50 @@ void Split::defineWeights() {
   weights(at({key})) = select(kept, value, constant(type, 0));
 }
 
+/// Adds a key of a tile to a column of the output.
+void Split::addKeys(Expr column, Expr tile, Expr keyOfTile) {
+  auto value = [&](Expr key) {
+    Environment environment = bind(op.getBody(), keyBinding(key));
+    environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+    keepSubscripts(yielded(op.getBody(), 1), environment, key);
+    return PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1));
+  };
+  Expr key = tile * plan.keyTile + keyOfTile, added = value(key);
+  if (plan.ahead)
+    added = fetchingAhead(added, value(laterKey(key)));
+  std::vector<Expr> element = at({column, blockOf(tile)});
+  output(element) = plusWeighted(op, output(element), weights(at({key})), added);
+}
+
+/// `count` tiles of `vectors` vectors of columns, from `first` on.
+void Split::addColumnTile(int vectors, Expr first, Expr count) {
+  int keysOfTile = pairsWeights ? plan.keyTile / 2 : plan.keyTile;
+  ColumnTile tile{tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(keysOfTile), count}), {}};
+  RDom &keys = tile.keys;
+  Expr column = first + (keys[3] * vectors + keys[1]) * lanes + keys[0];
+  if (pairsWeights)
+    addPairs(tile, column);
+  else
+    addKeys(column, keys[4], keys[2]);
+  columnTiles.push_back(tile);
+}
+
 void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0);
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(stageVars({e, block})) = zero;
-  auto addColumns = [&](Expr column, Expr tile, Expr keyOfTile) {
-    Expr key = tile * plan.keyTile + keyOfTile, blockOfTile = tile / (plan.block / plan.keyTile);
-    Environment environment = bind(op.getBody(), keyBinding(key));
-    environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
-    keepSubscripts(yielded(op.getBody(), 1), environment, key);
-    PlainRegion lowering(kernel, environment);
-    std::vector<Expr> element = at({column, blockOfTile});
-    output(element) =
-        plusWeighted(op, output(element), weights(at({key})), lowering.expression(yielded(op.getBody(), 1)));
-  };
   // Register tiles, and what is left of the columns: no condition stands between a tile's accumulators.
   Expr columns = extent(kernel, op.getResult().getType().getShape().back()), whole = 0;
   for (int vectors = plan.valueVectors; vectors > 1; vectors /= 2) {
     Expr count = Halide::Internal::simplify((columns - whole) / (lanes * vectors));
     if (Halide::Internal::is_const_zero(count))
       continue;
-    RDom keys = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(plan.keyTile), count});
-    addColumns(whole + (keys[3] * vectors + keys[1]) * lanes + keys[0], keys[4], keys[2]);
-    columnTiles.push_back(keys);
+    addColumnTile(vectors, whole, count);
     whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
-  addColumns(whole + restKeys[0], restKeys[2], restKeys[1]);
+  addKeys(whole + restKeys[0], restKeys[2], restKeys[1]);
 
   chunks = RDom(0, mostChunks);
   chunks.where(chunks.x < chunksOfSpan);
@@ -245,6 +263,8 @@ void Split::define() {
   if (softmax)
     defineScore();
   defineWeights();
+  if (pairsWeights)
+    defineWeightPairs();
   defineState();
   defineMerged();
   defineResult();

@@ -1,8 +1,8 @@
 //===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
 //
 // Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
-// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp and SplitSubscripts.cpp say what is computed,
-// SplitSchedule.cpp how:
+// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp, SplitPairs.cpp and SplitSubscripts.cpp say what is
+// computed, SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = (−∞, 0, 0)                              maximum, sum, output of each row
@@ -56,15 +56,23 @@ private:
     IntegerRange range;
     std::vector<Halide::Var> rows;
   };
-  /// An index whose rows read the same keys: all of them, or as many as `group` says.
+  /// An index whose rows read the same keys: all of them or, where `sharers` is defined, as many as it says. At most
+  /// `group` of them are rows of one task.
   struct Shared {
     Halide::Var index;
-    Halide::Expr group;
+    Halide::Expr sharers, group;
+  };
+  /// Columns of the output that are computed in register tiles of one width.
+  struct ColumnTile {
+    Halide::RDom keys;       ///< Lanes, vectors, keys or pairs of them, tiles, tiles of keys.
+    Halide::Func valuePairs; ///< (column, pair of keys, rows or groups of them, chunk, span), where there are pairs.
   };
 
   Environment bind(mlir::Region &region, IndexBinding key);
   void bindScore(Environment &environment);
   IndexBinding keyBinding(Halide::Expr key) const;
+  /// The key of the chunk that is fetched when `key` is used.
+  Halide::Expr laterKey(Halide::Expr key) const { return Halide::min(key + plan.ahead, plan.chunk - 1); }
   /// `first`, the other indices, chunk and span.
   std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
@@ -77,17 +85,32 @@ private:
   void defineRange();
   void defineScore();
   void defineWeights();
+  bool canPairWeights();
+  void defineWeightPairs();
+  /// The block of `output` that a tile of keys is added to.
+  Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block / plan.keyTile); }
+  void addKeys(Halide::Expr column, Halide::Expr tile, Halide::Expr keyOfTile);
+  void addPairs(ColumnTile &tile, Halide::Expr column);
+  void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count);
   void defineState();
   void defineMerged();
   void defineResult();
   /// `key` counts within the chunk.
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
+  Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
+                       Halide::Expr key);
+  Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
+                    Halide::Expr key);
+  bool isPaired(ReduceOp op, const Environment &environment) const;
+  Halide::Expr pairedTerm(const Environment &environment, const Product &product, Halide::Expr position,
+                          Halide::Expr key);
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
   void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
   void scheduleMerged();
   void scheduleState();
   void scheduleProduct(Product &product);
+  void schedulePairs();
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
   /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
   void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key);
@@ -99,6 +122,7 @@ private:
   ReadOp read;       ///< Of the softmax's weight.
   SoftmaxOp softmax; ///< Null where the weights have none.
   int lanes;
+  bool pairsWeights; ///< The sum is one of products of pairs: see SplitPairs.cpp.
 
   Halide::Var e, k{"key$"}, lane{"lane$"}, block{"block$"}, chunk{"chunk$"}, span{"span$"};
   std::vector<Halide::Var> vars;  ///< Of `func`: the last index first.
@@ -112,9 +136,10 @@ private:
   Halide::Func start;                    ///< (chunk, span, tasks…): the first key.
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::vector<Product> products;
-  Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, output, state, total, merged;
-  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, restKeys, chunks, allSpans;
-  std::vector<Halide::RDom> columnTiles; ///< Register tiles of the output: lanes, vectors, keys, tiles, tiles of keys.
+  Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,
+      merged;
+  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, restKeys, chunks, allSpans;
+  std::vector<ColumnTile> columnTiles;
   std::vector<Subscript> subscripts;
 };
 

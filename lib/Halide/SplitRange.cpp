@@ -27,16 +27,16 @@ static void visitKeyReads(mlir::Region &region, bool onlyReduced, llvm::function
 
 /// How rows of one index read keys.
 struct Sharing {
-  bool whole = true; ///< All of them the same.
-  mlir::Value group; ///< As many as this says; null if each its own.
+  bool whole = true;             ///< All of them the same.
+  std::optional<SizeAttr> group; ///< As many as this says; none if each its own.
 
   void add(ReadOp read, mlir::BlockArgument index) {
     for (mlir::Value subscript : read.getSubscripts()) {
       if (!dependence(subscript).contains(index))
         continue;
       auto division = subscript.getDefiningOp<FloorDivOp>();
-      bool isGroup = division && division.getLhs() == index && dependence(division.getRhs()).empty();
-      group = isGroup && (whole || group) ? division.getRhs() : mlir::Value();
+      std::optional<SizeAttr> size = division && division.getLhs() == index ? sizeOf(division.getRhs()) : std::nullopt;
+      group = whole || group == size ? size : std::nullopt;
       whole = false;
     }
   }
@@ -57,15 +57,11 @@ void Split::findShared() {
           visitKeyReads(definition(softmax.getScore()), true, [&](ReadOp key) { sharing.add(key, argument); });
     if (!sharing.whole && !sharing.group)
       continue;
-    Expr group = plan.rows;
-    if (sharing.group) {
-      Environment environment;
-      PlainRegion lowering(kernel, environment);
-      Expr size = lowering.expression(sharing.group);
-      group =
-          Halide::cast<int32_t>(Halide::clamp(size, Halide::cast(size.type(), 1), Halide::cast(size.type(), group)));
-    }
-    shared.push_back({vars[rank - 1 - position], group});
+    Expr sharers;
+    if (sharing.group)
+      sharers = Halide::max(extent(kernel, *sharing.group), 1);
+    Expr inPass = sharing.group ? Halide::min(sharers, plan.rows) : Expr(plan.rows);
+    shared.push_back({vars[rank - 1 - position], sharers, inPass});
   }
 }
 

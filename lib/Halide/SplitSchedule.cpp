@@ -108,6 +108,24 @@ void Split::scheduleProduct(Product &product) {
   product.partial.update().reorder(order(loops, rows)).vectorize(lane).unroll(k);
 }
 
+void Split::schedulePairs() {
+  LoopLevel inChunk(state, chunks.x);
+  computeInChunk(weightPairs, inChunk);
+  weightPairs.bound(k, 0, plan.chunk / 2)
+      .update()
+      .reorder(order({weightPairKeys[0], weightPairKeys[1]}, rows))
+      .allow_race_conditions()
+      .vectorize(weightPairKeys[0]);
+  for (ColumnTile &tile : columnTiles) {
+    computeInChunk(tile.valuePairs, LoopLevel(output, tile.keys[4]));
+    tile.valuePairs.hoist_storage(inChunk)
+        .bound_extent(k, plan.keyTile / 2)
+        .align_bounds(e, lanes)
+        .vectorize(e, lanes)
+        .unroll(k);
+  }
+}
+
 void Split::schedule() {
   scheduleMerged();
   scheduleState();
@@ -145,12 +163,14 @@ void Split::schedule() {
   computeInChunk(output, inChunk);
   output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
   // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
-  for (auto [update, keys] : llvm::enumerate(columnTiles))
+  for (auto [update, tile] : llvm::enumerate(columnTiles))
     output.update(update)
-        .reorder(order(variables(keys, 4), rows, {keys[4]}))
+        .reorder(order(variables(tile.keys, 4), rows, {tile.keys[4]}))
         .allow_race_conditions()
-        .vectorize(keys[0])
-        .unroll(keys[1]);
+        .vectorize(tile.keys[0])
+        .unroll(tile.keys[1]);
+  if (pairsWeights)
+    schedulePairs();
   output.update(columnTiles.size())
       .reorder(order(variables(restKeys, 2), rows, {restKeys[2]}))
       .allow_race_conditions()

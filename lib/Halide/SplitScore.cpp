@@ -1,5 +1,6 @@
 //===- SplitScore.cpp - The split plan: scores ------------------------------===//
 
+#include "Fetch.h"
 #include "Lanes.h"
 #include "Mathematics.h"
 #include "Split.h"
@@ -32,29 +33,42 @@ Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key
   return product.func(at({key}));
 }
 
-/// Lanes are partial results along the last index of the reduction: whole vectors, and what is left one by one.
+/// Binds the indices of `op` to `domain`, but the last one to `last`, and the key to `key`.
+Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key) {
+  Environment inner;
+  inner.indices = environment.indices;
+  inner.rebind(k, keyBinding(key));
+  llvm::SmallVector<IndexBinding> indices = loopBindings(domain, op.getSizes().size());
+  indices.back().expr = last;
+  bindReduction(op, inner, indices);
+  keepSubscripts(yielded(op.getBody()), inner, key);
+  return inner;
+}
+
+Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key) {
+  Environment inner = bindTerm(environment, op, domain, last, key);
+  PlainRegion lowering(kernel, inner);
+  return atEachStep(op.getKind(), reductionTerm(op, lowering), domain[0]);
+}
+
+/// Lanes are partial results along the last index of the reduction, of pairs of bf16 numbers or single ones: whole
+/// vectors, and what is left one by one.
 void Split::addContiguousProduct(const Environment &environment, Product &product) {
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
-  Expr whole = sizes[0] / lanes * lanes, rest = sizes[0] - whole;
+  int each = isPaired(product.op, environment) ? 2 : 1;
+  Expr vectors = sizes[0] / (lanes * each), whole = vectors * (lanes * each), rest = sizes[0] - whole;
   ReduceKind kind = product.op.getKind();
-  auto term = [&](RDom domain, Expr last, Expr key) {
-    Environment inner;
-    inner.indices = environment.indices;
-    inner.rebind(k, keyBinding(key));
-    llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
-    indices.back().expr = last;
-    bindReduction(product.op, inner, indices);
-    keepSubscripts(yielded(product.op.getBody()), inner, key);
-    PlainRegion lowering(kernel, inner);
-    return atEachStep(kind, reductionTerm(product.op, lowering), domain[0]);
-  };
   llvm::SmallVector<Expr> vectorSizes = sizes, restSizes = sizes;
-  vectorSizes[0] = sizes[0] / lanes;
+  vectorSizes[0] = vectors;
   restSizes[0] = rest;
 
   product.partial = Func(kernel.uniqueName(func.name() + "_lanes"));
   product.vectors = loopOver(vectorSizes);
-  Expr value = term(product.vectors, product.vectors[0] * lanes + lane, k);
+  Expr position = product.vectors[0] * lanes + lane;
+  Expr value = each == 2 ? pairedTerm(environment, product, position, k)
+                         : term(environment, product.op, product.vectors, position, k);
+  if (plan.ahead)
+    value = fetchingAhead(value, term(environment, product.op, product.vectors, position * each, laterKey(k)));
   std::vector<Expr> partialAt = at({lane, k});
   product.partial(stageVars({lane, k})) = identity(kind, value.type());
   product.partial(partialAt) = combine(kind, product.partial(partialAt), value);
@@ -72,7 +86,7 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   product.rest = tiles(1, restSizes);
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
-  Expr more = term(product.rest, whole + product.rest[0], restKey);
+  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], restKey);
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
 }
 

@@ -12,32 +12,24 @@
 #include "Pairs.h"
 #include "Tile.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using Halide::Expr;
 using Halide::Func;
 using Halide::Var;
 
 namespace attn::lowering {
 
-/// `value`, if it is read from a bf16 tensor.
-static ReadOp bf16Read(mlir::Value value) {
-  auto read = value.getDefiningOp<ReadOp>();
-  return read && read.getTensor().getType().getElementType().isBF16() ? read : ReadOp();
-}
-
 //===----------------------------------------------------------------------===//
 // Scores
 //===----------------------------------------------------------------------===//
 
 std::optional<Tile::PairFactors> Tile::pairFactors(ReduceOp op, const Environment &environment) const {
-  auto product = yielded(op.getBody()).getDefiningOp<mlir::arith::MulFOp>();
-  if (!plan.bf16Pairs || op.getKind() != ReduceKind::Sum || op.isConditional() || !product)
+  auto factors = bf16Factors(op);
+  if (!plan.bf16Pairs || !factors)
     return std::nullopt;
   auto isOf = [&](mlir::Value value, const Var &own, const Var &other) {
-    return bf16Read(value) && environment.changesWith(value, own) && !environment.changesWith(value, other);
+    return environment.changesWith(value, own) && !environment.changesWith(value, other);
   };
-  mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
+  auto [lhs, rhs] = *factors;
   if (isOf(lhs, q, k) && isOf(rhs, k, q))
     return PairFactors{lhs, rhs};
   if (isOf(rhs, q, k) && isOf(lhs, k, q))

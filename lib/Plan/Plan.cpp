@@ -151,7 +151,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
   plan.tile.chunk = 256;
   plan.tile.block = 32;
-  plan.tile.bf16Pairs = machine.bf16Pairs && !isDouble;
+  plan.tile.bf16Pairs = plan.split.bf16Pairs = machine.bf16Pairs && !isDouble;
   plan.narrow = plan.tile;
   plan.narrow.queries = plan.lanes;
   plan.narrow.keyUnroll = plan.narrow.valueUnroll = machine.multiplyAdds > 1 ? 8 : 4;

@@ -1,0 +1,24 @@
+//===- Fetch.h - Fetching memory before it is needed ------------*- C++ -*-===//
+//
+// A processor foresees loads that follow one another, but a tile of keys is used for several rows before the next is
+// read, and by then it has lost the thread.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_LIB_HALIDE_FETCH_H
+#define ATTN_LIB_HALIDE_FETCH_H
+
+#include "Halide.h"
+
+namespace attn::lowering {
+
+/// `value`. What `later`, the same formula some steps on, would load is fetched into the first cache where the value is
+/// computed; loads of what `later` computes addresses from are made.
+Halide::Expr fetchingAhead(Halide::Expr value, Halide::Expr later);
+
+/// Makes instructions of it, once `pipeline` is vectorised.
+void lowerFetches(Halide::Pipeline &pipeline);
+
+} // namespace attn::lowering
+
+#endif // ATTN_LIB_HALIDE_FETCH_H

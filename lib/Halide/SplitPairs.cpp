@@ -1,0 +1,103 @@
+//===- SplitPairs.cpp - The split plan: products of bf16 tensors ------------===//
+//
+// Where the processor multiplies pairs of bf16 numbers (Pairs.h), a score of bf16 queries and keys is made of pairs
+// along the reduction, as they lie in memory. A bf16 output of bf16 values, weighted by a softmax alone, is made of
+// pairs of neighbouring keys, as in the tiled plan (TilePairs.cpp): the values of a tile of keys are packed once for
+// all rows that share them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Fetch.h"
+#include "Pairs.h"
+#include "Split.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::Var;
+
+namespace attn::lowering {
+
+//===----------------------------------------------------------------------===//
+// Scores
+//===----------------------------------------------------------------------===//
+
+/// Whether `op` multiplies bf16 numbers of a row by those of a key.
+bool Split::isPaired(ReduceOp op, const Environment &environment) const {
+  auto factors = plan.bf16Pairs ? bf16Factors(op) : std::nullopt;
+  return factors && environment.changesWith(factors->first, k) != environment.changesWith(factors->second, k);
+}
+
+/// The product of the pairs of both factors at `position`.
+Expr Split::pairedTerm(const Environment &environment, const Product &product, Expr position, Expr key) {
+  Environment low = bindTerm(environment, product.op, product.vectors, position * 2, key),
+              high = bindTerm(environment, product.op, product.vectors, position * 2 + 1, key);
+  auto pair = [&](mlir::Value factor) {
+    return pairOf(PlainRegion(kernel, low).expression(factor), PlainRegion(kernel, high).expression(factor));
+  };
+  auto [first, second] = *bf16Factors(product.op);
+  return productOfPairs(pair(first), pair(second));
+}
+
+//===----------------------------------------------------------------------===//
+// Outputs
+//===----------------------------------------------------------------------===//
+
+/// Only weights of a softmax: others may cancel, and their roundings then do not.
+bool Split::canPairWeights() {
+  mlir::Region &body = op.getBody();
+  mlir::Value value = yielded(body, 1);
+  return plan.bf16Pairs && softmax && yielded(body, 0) == read.getResult() && op.getWhere().empty() &&
+         kernel.typeInMemory(op.getResult()).is_bfloat() && bf16Read(value) &&
+         dependence(value).contains(body.getArguments().back());
+}
+
+void Split::defineWeightPairs() {
+  weightPairKeys = tiles(2 * lanes, Expr(lanes));
+  Expr pair = keyOf(weightPairKeys);
+  weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
+  weightPairs(stageVars({k})) = Halide::undef(Halide::UInt(32));
+  weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
+}
+
+/// Adds the pairs of keys of `tile` to a column of the output.
+void Split::addPairs(ColumnTile &tile, Expr column) {
+  // Rows that share keys have one copy: that of the first of them.
+  std::vector<Var> arguments = {e, k};
+  Expr pair = tile.keys[4] * (plan.keyTile / 2) + tile.keys[2];
+  std::vector<Expr> element = {column, pair};
+  Environment of = bind(op.getBody(), keyBinding(k));
+  for (const Var &row : rows) {
+    auto found = llvm::find_if(shared, [&](const Shared &other) { return other.index.same_as(row); });
+    if (found == shared.end()) {
+      arguments.push_back(row);
+      element.push_back(row);
+    } else if (found->sharers.defined()) {
+      Var group(row.name() + "_sharing$");
+      of.rebind(row, {group * found->sharers, {group}, false, {}});
+      arguments.push_back(group);
+      element.push_back(row / found->sharers);
+    } else {
+      of.rebind(row, {Expr(0), {}, false, {}});
+    }
+  }
+  arguments.insert(arguments.end(), {chunk, span});
+  element.insert(element.end(), {chunk, span});
+
+  mlir::Value value = yielded(op.getBody(), 1);
+  auto number = [&](Expr key) {
+    Environment environment;
+    environment.indices = of.indices;
+    environment.rebind(k, keyBinding(key));
+    keepSubscripts(value, environment, key);
+    return PlainRegion(kernel, environment).expression(value);
+  };
+  Expr pairs = pairOf(number(2 * k), number(2 * k + 1));
+  if (plan.ahead)
+    pairs = fetchingAhead(pairs, pairOf(number(laterKey(2 * k)), number(laterKey(2 * k + 1))));
+  tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
+  tile.valuePairs(arguments) = pairs;
+  std::vector<Expr> sum = at({column, blockOf(tile.keys[4])});
+  output(sum) += productOfPairs(weightPairs(at({pair})), tile.valuePairs(element));
+}
+
+} // namespace attn::lowering
