@@ -2,6 +2,8 @@
 
 #include "Pairs.h"
 
+#include <map>
+
 using namespace Halide;
 using namespace Halide::Internal;
 
@@ -32,27 +34,45 @@ class LowerPairs : public IRMutator {
 
   static Expr asNumbers(const Expr &pairs) { return Reinterpret::make(BFloat(16, 2 * pairs.type().lanes()), pairs); }
 
-  /// The numbers in memory that `bits` reinterprets, if that is what it does: one, or every second.
+  /// The number in memory that `bits` reinterprets, if that is what it does.
   static const Load *asLoad(const Expr &bits) {
+    const auto *number = bits.as<Reinterpret>();
+    return number && number->type.is_scalar() ? number->value.as<Load>() : nullptr;
+  }
+
+  /// The part of a vector whose bits `bits` are, if it is one.
+  const Shuffle *asSlice(const Expr &bits) const {
     const auto *numbers = bits.as<Reinterpret>();
-    const auto *load = numbers ? numbers->value.as<Load>() : nullptr;
-    const auto *ramp = load ? load->index.as<Ramp>() : nullptr;
-    bool isPart = load && is_const_one(load->predicate) && (ramp ? is_const(ramp->stride, 2) : load->type.is_scalar());
-    return isPart ? load : nullptr;
+    Expr value = numbers ? numbers->value : Expr();
+    for (const Variable *name; value.defined() && (name = value.as<Variable>());) {
+      auto found = definitions.find(name->name);
+      value = found == definitions.end() ? Expr() : found->second;
+    }
+    const auto *shuffle = value.as<Shuffle>();
+    return shuffle && shuffle->is_slice() && shuffle->vectors.size() == 1 ? shuffle : nullptr;
+  }
+
+  /// The vector that has `first` and `second` in turns, if there is one: neighbours that Halide has loaded together.
+  Expr inTurns(const Expr &first, const Expr &second) const {
+    const Shuffle *even = asSlice(first), *odd = asSlice(second);
+    if (!even || !odd || even->slice_begin() != 0 || odd->slice_begin() != 1 || even->slice_stride() != 2 ||
+        odd->slice_stride() != 2 || !equal(even->vectors[0], odd->vectors[0]) ||
+        even->vectors[0].type().lanes() != 2 * first.type().lanes())
+      return {};
+    return even->vectors[0];
   }
 
   /// Neighbours are loaded together. (LLVM would see that, but forget what Halide says of the buffer: that its loads
   /// have nothing to do with the accumulators, which may stay in registers.)
-  static Expr join(const Expr &first, const Expr &second) {
+  Expr join(const Expr &first, const Expr &second) const {
+    if (Expr both = inTurns(first, second); both.defined())
+      return Reinterpret::make(UInt(32, first.type().lanes()), both);
     const Load *low = asLoad(first), *high = asLoad(second);
     if (low && high && low->name == high->name && is_const_one(simplify(high->index - low->index))) {
-      const auto *ramp = low->index.as<Ramp>();
-      Expr begin = ramp ? ramp->base : low->index;
-      int lanes = 2 * low->type.lanes();
-      Expr numbers =
-          Load::make(low->type.with_lanes(lanes), low->name, Ramp::make(begin, make_one(begin.type()), lanes),
-                     low->image, low->param, const_true(lanes), ModulusRemainder());
-      return Reinterpret::make(first.type().with_bits(32), numbers);
+      Expr indices = Ramp::make(low->index, make_one(low->index.type()), 2);
+      Expr numbers = Load::make(low->type.with_lanes(2), low->name, indices, low->image, low->param, const_true(2),
+                                ModulusRemainder());
+      return Reinterpret::make(UInt(32), numbers);
     }
     return cast(UInt(32, first.type().lanes()), first) | (cast(UInt(32, second.type().lanes()), second) << 16);
   }
@@ -77,6 +97,16 @@ class LowerPairs : public IRMutator {
     return Call::make(product->type, "dot_product", {sum, a, b}, Call::PureExtern);
   }
 
+  Expr visit(const Let *op) override {
+    definitions[op->name] = op->value;
+    return IRMutator::visit(op);
+  }
+
+  Stmt visit(const LetStmt *op) override {
+    definitions[op->name] = op->value;
+    return IRMutator::visit(op);
+  }
+
   Expr visit(const Call *op) override {
     if (op->name == joinName)
       return join(mutate(op->args[0]), mutate(op->args[1]));
@@ -90,6 +120,8 @@ class LowerPairs : public IRMutator {
           return addProduct(mutate(op->args[1 - position]), product);
     return IRMutator::visit(op);
   }
+
+  std::map<std::string, Expr> definitions; ///< Of the names so far; none is used twice.
 };
 } // namespace
 

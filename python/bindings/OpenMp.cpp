@@ -12,11 +12,17 @@
 namespace attn::python {
 namespace {
 
-/// What GCC makes of a parallel region: calls `body(data)` in `threads` threads, the calling one among them; 0 means as
-/// many as omp_get_max_threads says. LLVM's and Intel's runtimes have it as well.
-using ParallelRegion = void(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+/// An OpenMP runtime: what GCC calls for a parallel region, which LLVM's and Intel's have as well, and the standard's
+/// function that says how many threads the next one of this thread has.
+struct OpenMp {
+  void (*parallelRegion)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+  int (*mostThreads)();
 
-std::atomic<int> most = 0;
+  bool isThere() const { return parallelRegion && mostThreads; }
+};
+
+OpenMp openMp;
+std::atomic<int> most = 0; ///< Of setNumThreads.
 
 struct Loop {
   void (*task)(void *, int);
@@ -31,13 +37,17 @@ struct Loop {
   }
 };
 
-void parallelFor(void *region, void (*task)(void *, int), void *closure, int count) {
+void parallelFor(void *, void (*task)(void *, int), void *closure, int count) {
   Loop loop{task, closure, count};
-  int threads = most;
-  if (count == 1 || threads == 1)
-    Loop::runWhatIsLeft(&loop);
+  int threads = std::min(most ? most.load() : openMp.mostThreads(), count);
+  if (threads > 1)
+    openMp.parallelRegion(Loop::runWhatIsLeft, &loop, threads, 0);
   else
-    reinterpret_cast<ParallelRegion *>(region)(Loop::runWhatIsLeft, &loop, std::min(threads, count), 0);
+    Loop::runWhatIsLeft(&loop);
+}
+
+template <typename Function> void find(Function *&function, const char *name) {
+  function = reinterpret_cast<Function *>(dlsym(RTLD_DEFAULT, name));
 }
 
 } // namespace
@@ -45,8 +55,10 @@ void parallelFor(void *region, void (*task)(void *, int), void *closure, int cou
 void useOpenMp() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (void *region = dlsym(RTLD_DEFAULT, "GOMP_parallel"))
-      attn::setThreadPool(parallelFor, region);
+    find(openMp.parallelRegion, "GOMP_parallel");
+    find(openMp.mostThreads, "omp_get_max_threads");
+    if (openMp.isThere())
+      attn::setThreadPool(parallelFor, nullptr);
   });
 }
 

@@ -118,6 +118,49 @@ def test_other_dtypes(dtype, tolerance):
     assert (kernel(q, k, v).double() - expected).abs().max() <= tolerance
 
 
+@pytest.mark.parametrize(
+    "b, h, g, m, n, d, e",
+    [
+        (1, 32, 8, 1, 2001, 128, 128),
+        (2, 6, 2, 3, 65, 40, 72),
+        (1, 48, 2, 1, 333, 128, 96),  # groups of 24: a pass of 16 rows has rows of two
+        (1, 10, 3, 2, 100, 33, 17),  # groups that are not whole
+        (1, 3, 7, 1, 1, 1, 1),  # more key heads than heads
+    ],
+)
+def test_values_in_bf16_are_packed_once_for_heads_that_share_them(b, h, g, m, n, d, e):
+    torch = pytest.importorskip("torch")
+    kernel = attn.compile(f"""
+        attention halves({GROUPS.replace("f32", "bf16")}) {{
+          weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D))
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+          return out
+        }}""")
+    torch.manual_seed(n)
+    q, k, v = (torch.randn(shape).bfloat16() for shape in ((b, h, m, d), (b, g, n, d), (b, g, n, e)))
+    group = torch.arange(h) // (h // g) if h >= g else torch.zeros(h, dtype=torch.long)  # h // 0 is 0
+    group = group.clamp(max=g - 1)  # a subscript stays in its dimension
+    weight = torch.softmax(q.double() @ k.double()[:, group].mT / d**0.5, -1)
+    expected = weight @ v.double()[:, group]
+    assert (kernel(q, k, v).double() - expected).abs().max() <= 2**-7 * expected.abs().max()
+
+
+def test_fetching_ahead_changes_no_bit():
+    """Keys in pages that lie anywhere, up to the last one."""
+    source = """
+        attention pages(q: f32[H, D], k: f32[P, S, D], v: f32[P, S, E], page: i32[L]) {
+          weight[h, n: L * S] = softmax[n](sum[d](q[h, d] * k[page[n // S], n % S, d]))
+          out[h, e]           = sum[n](weight[h, n] * v[page[n // S], n % S, e])
+          return out
+        }"""
+    generator = np.random.default_rng(6)
+    q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((3, 32), (70, 16, 32), (70, 16, 40)))
+    page = generator.permutation(70).astype(np.int32)
+    never, *others = (attn.compile(source, plan={"split.ahead": ahead})(q, k, v, page) for ahead in (0, 16, 64))
+    for other in others:
+        np.testing.assert_array_equal(other, never)
+
+
 def test_keys_that_are_not_contiguous_along_the_sum():
     kernel = attn.compile("""
         attention columns(q: f32[B, D], k: f32[B, D, N], v: f32[B, N, E]) {
