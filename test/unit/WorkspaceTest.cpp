@@ -12,12 +12,14 @@ TEST(Workspace, GivesAFreedBlockAgain) {
   halide_free(nullptr, first);
   EXPECT_EQ(halide_malloc(nullptr, 100000), first);
   halide_free(nullptr, first);
-  // Smaller is fine, as long as the block is not much too large.
-  EXPECT_EQ(halide_malloc(nullptr, 60000), first);
-  void *small = halide_malloc(nullptr, 1000);
-  EXPECT_NE(small, first);
-  halide_free(nullptr, small);
+  // Up to the same power of two.
+  EXPECT_EQ(halide_malloc(nullptr, 70000), first);
   halide_free(nullptr, first);
+  for (size_t other : {60000, 140000}) {
+    void *block = halide_malloc(nullptr, other);
+    EXPECT_NE(block, first);
+    halide_free(nullptr, block);
+  }
 }
 
 TEST(Workspace, BlocksAreAlignedAndApart) {
@@ -38,6 +40,19 @@ TEST(Workspace, BlocksAreAlignedAndApart) {
 }
 
 TEST(Workspace, SaysWhenThereIsNoMemory) { EXPECT_EQ(halide_malloc(nullptr, SIZE_MAX), nullptr); }
+
+TEST(Workspace, ABlockCanBeUsedToItsLastByte) {
+  for (int power = 7; power <= 21; ++power)
+    for (size_t size : {(size_t(1) << power) - 1, size_t(1) << power, (size_t(1) << power) + 1}) {
+      void *blocks[2] = {halide_malloc(nullptr, size), halide_malloc(nullptr, size)};
+      std::memset(blocks[0], 1, size);
+      std::memset(blocks[1], 2, size);
+      EXPECT_EQ(static_cast<char *>(blocks[0])[size - 1], 1) << size;
+      EXPECT_EQ(static_cast<char *>(blocks[1])[0], 2) << size;
+      halide_free(nullptr, blocks[0]);
+      halide_free(nullptr, blocks[1]);
+    }
+}
 
 // More blocks than there are slots, freed by another thread than took them, on many threads at once: a block that two
 // had at a time would lose its pattern.
