@@ -58,7 +58,7 @@ def test_kernels_run_on_the_threads_of_pytorch():
         kernel(x)
         attn.set_num_threads(2)
         kernel(x)
-        assert threads() == before, (threads(), before)
+        assert threads() <= before, (threads(), before)  # PyTorch's may end, none begins
         """)
 
 
