@@ -5,6 +5,7 @@
 
 #include "attn/Runtime/DLPack.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ struct TestTensor {
     return reinterpret_cast<T *>(static_cast<char *>(tensor.data) + tensor.byte_offset);
   }
   template <typename T> void fill(const std::vector<T> &values) {
-    std::memcpy(data<T>(), values.data(), values.size() * sizeof(T));
+    std::copy(values.begin(), values.end(), data<T>());
   }
   /// Bytes that tell whether anything was written.
   void fillPattern() { std::memset(memory.data(), 0x5A, memory.size() * sizeof(uint64_t)); }
