@@ -38,8 +38,8 @@ class LowerFetches : public IRMutator {
     if (!ramp && !op->type.is_scalar())
       return;
     Expr first = ramp ? ramp->base : op->index;
-    for (auto let = lets.rbegin(); let != lets.rend(); ++let)
-      first = Let::make((*let)->name, (*let)->value, first);
+    for (const Let *let : llvm::reverse(lets))
+      first = Let::make(let->name, let->value, first);
     Expr line = Call::make(op->type.element_of(), Call::prefetch, {Variable::make(Handle(), op->name), first, 1, 1},
                            Call::Intrinsic);
     statements.push_back(Evaluate::make(line));

@@ -82,6 +82,8 @@ private:
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
   void findShared();
+  /// How rows of this index share keys; null if each has its own.
+  const Shared *sharing(const Halide::Var &row) const;
   void defineRange();
   void defineScore();
   void defineWeights();

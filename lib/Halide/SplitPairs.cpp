@@ -67,8 +67,8 @@ void Split::addPairs(ColumnTile &tile, Expr column) {
   std::vector<Expr> element = {column, pair};
   Environment of = bind(op.getBody(), keyBinding(k));
   for (const Var &row : rows) {
-    auto found = llvm::find_if(shared, [&](const Shared &other) { return other.index.same_as(row); });
-    if (found == shared.end()) {
+    const Shared *found = sharing(row);
+    if (!found) {
       arguments.push_back(row);
       element.push_back(row);
     } else if (found->sharers.defined()) {

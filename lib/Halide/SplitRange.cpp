@@ -65,6 +65,11 @@ void Split::findShared() {
   }
 }
 
+const Split::Shared *Split::sharing(const Var &row) const {
+  auto found = llvm::find_if(shared, [&](const Shared &other) { return other.index.same_as(row); });
+  return found == shared.end() ? nullptr : &*found;
+}
+
 //===----------------------------------------------------------------------===//
 // Key ranges
 //===----------------------------------------------------------------------===//

@@ -53,8 +53,8 @@ void Split::scheduleState() {
   Stage update = state.update();
   std::vector<VarOrRVar> inner = {e}, outer;
   for (const Var &row : rows) {
-    auto found = llvm::find_if(shared, [&](const Shared &other) { return other.index.same_as(row); });
-    if (found == shared.end()) {
+    const Shared *found = sharing(row);
+    if (!found) {
       outer.push_back(row);
       continue;
     }

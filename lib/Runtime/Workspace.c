@@ -13,8 +13,8 @@ enum {
   ALIGNMENT = 128, /* of blocks: more than any vector */
   GROUPS = 64,     /* threads that have slots of their own, unless their addresses collide */
   SLOTS = 8,       /* of a group, for each size */
-  SMALLEST = 7,    /* the sizes, as powers of two; larger blocks, such as a tensor between two statements, */
-  LARGEST = 20,    /* go back to the system */
+  SMALLEST = 7,    /* power of two that is the size of a block */
+  LARGEST = 20,    /* that is kept: larger ones, such as a tensor between two statements, go back to the system */
 };
 
 /* What stands in front of a block. */

@@ -51,17 +51,6 @@ struct Parts {
 };
 } // namespace
 
-/// Fills the region of `op` with the formula that `block`'s first yielded value has, `from` becoming the op's indices.
-static void fill(DefinitionOpInterface op, Value value, ArrayRef<BlockArgument> from) {
-  Block &body = op.getBody().front();
-  IRMapping mapping;
-  for (auto [index, argument] : llvm::zip_equal(from, body.getArguments()))
-    mapping.map(index, argument);
-  OpBuilder builder = OpBuilder::atBlockEnd(&body);
-  Value copy = cloneSlice(value, mapping, builder);
-  YieldOp::create(builder, op.getLoc(), copy);
-}
-
 /// What `block` yields.
 static Value yielded(Block &block) { return cast<YieldOp>(block.getTerminator()).getValues().front(); }
 
@@ -86,7 +75,7 @@ static Parts makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument>
   auto type = AttnTensorType::get(context, shape, reduce.getType());
   auto name = [&](StringRef suffix) { return freshName(kernel, (tensor.getName() + suffix).str()); };
   auto withKey = [&](Block &block) {
-    SmallVector<BlockArgument> all(rows);
+    SmallVector<Value> all(rows.begin(), rows.end());
     all.push_back(block.getArgument(0));
     return all;
   };
@@ -94,17 +83,17 @@ static Parts makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument>
   Parts parts;
   Block &body = reduce.getBody().front();
   parts.score = ScoreOp::create(builder, reduce.getLoc(), name("_score"), indices, type);
-  fill(cast<DefinitionOpInterface>(parts.score.getOperation()), yielded(body), withKey(body));
+  fillFormula(cast<DefinitionOpInterface>(parts.score.getOperation()), yielded(body), withKey(body));
   if (reduce.isConditional()) {
     Block &condition = reduce.getWhere().front();
     parts.mask =
         MaskOp::create(builder, reduce.getLoc(), name("_mask"), indices, type.withElement(builder.getI1Type()));
-    fill(cast<DefinitionOpInterface>(parts.mask.getOperation()), yielded(condition), withKey(condition));
+    fillFormula(cast<DefinitionOpInterface>(parts.mask.getOperation()), yielded(condition), withKey(condition));
   }
   if (reduce.getSink()) {
     parts.sink = TensorOp::create(builder, reduce.getLoc(), name("_sink"), ArrayAttr::get(context, rowNames),
                                   AttnTensorType::get(context, rowShape, reduce.getType()));
-    fill(cast<DefinitionOpInterface>(parts.sink.getOperation()), reduce.getSink(), rows);
+    fillFormula(cast<DefinitionOpInterface>(parts.sink.getOperation()), reduce.getSink(), rows);
   }
   return parts;
 }

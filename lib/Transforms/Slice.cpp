@@ -41,17 +41,20 @@ SmallVector<Value> attn::cloneBlock(Block &block, IRMapping &mapping, OpBuilder 
   return results;
 }
 
-TensorOp attn::tensorOf(Value value, ValueRange indices, StringRef name, ArrayAttr indexNames, AttnTensorType type,
-                        OpBuilder &builder) {
-  Location location = value.getLoc();
-  auto tensor = TensorOp::create(builder, location, name, indexNames, type);
-  Block &body = tensor.getBody().front();
+void attn::fillFormula(DefinitionOpInterface op, Value value, ValueRange indices) {
+  Block &body = op.getBody().front();
   IRMapping mapping;
   for (auto [index, argument] : llvm::zip_equal(indices, body.getArguments()))
     mapping.map(index, argument);
-  OpBuilder inside = OpBuilder::atBlockEnd(&body);
-  Value copy = cloneSlice(value, mapping, inside);
-  YieldOp::create(inside, location, copy);
+  OpBuilder builder = OpBuilder::atBlockEnd(&body);
+  Value copy = cloneSlice(value, mapping, builder);
+  YieldOp::create(builder, op.getLoc(), copy);
+}
+
+TensorOp attn::tensorOf(Value value, ValueRange indices, StringRef name, ArrayAttr indexNames, AttnTensorType type,
+                        OpBuilder &builder) {
+  auto tensor = TensorOp::create(builder, value.getLoc(), name, indexNames, type);
+  fillFormula(tensor, value, indices);
   return tensor;
 }
 

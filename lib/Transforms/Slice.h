@@ -18,6 +18,10 @@ mlir::Value cloneSlice(mlir::Value value, mlir::IRMapping &mapping, mlir::OpBuil
 /// `mapping` covers the index variables.
 llvm::SmallVector<mlir::Value> cloneBlock(mlir::Block &block, mlir::IRMapping &mapping, mlir::OpBuilder &builder);
 
+/// Gives `op`, which has none yet, the formula of `value`, with its own index variables in the place of `indices`:
+/// those that `value` depends on are among these.
+void fillFormula(DefinitionOpInterface op, mlir::Value value, mlir::ValueRange indices);
+
 /// Adds a tensor at `builder`'s place whose formula is that of `value`, with its own index variables in the place of
 /// `indices`: those that `value` depends on are among these.
 TensorOp tensorOf(mlir::Value value, mlir::ValueRange indices, llvm::StringRef name, mlir::ArrayAttr indexNames,
