@@ -3,6 +3,7 @@
 #include "GpuFunctions.h"
 
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/bit.h"
 
 using namespace Halide;
 using namespace Halide::Internal;
@@ -174,6 +175,17 @@ class KeepNaN : public IRMutator {
   }
 };
 
+/// Halide 21 writes constants of f64 into OpenCL C as floats: those that are none are written by their bits.
+class ExactConstants : public IRMutator {
+  using IRMutator::visit;
+
+  Expr visit(const FloatImm *op) override {
+    if (op->type.bits() != 64 || op->value == static_cast<float>(op->value))
+      return op;
+    return Reinterpret::make(op->type, UIntImm::make(UInt(64), llvm::bit_cast<uint64_t>(op->value)));
+  }
+};
+
 } // namespace
 
 void lowerDeviceFunctions(Pipeline &pipeline, const Target &target) {
@@ -183,6 +195,8 @@ void lowerDeviceFunctions(Pipeline &pipeline, const Target &target) {
   pipeline.add_custom_lowering_pass(new DeviceNames(isCuda));
   if (isCuda)
     pipeline.add_custom_lowering_pass(new KeepNaN);
+  else
+    pipeline.add_custom_lowering_pass(new ExactConstants);
 }
 
 } // namespace attn::lowering

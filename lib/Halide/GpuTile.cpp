@@ -1,11 +1,9 @@
-//===- GpuTile.cpp - The tiled plan on a GPU: what is computed --------------===//
+//===- GpuTile.cpp - A weighted sum on a GPU: what a block computes ---------===//
 
 #include "GpuTile.h"
-#include "KeyBounds.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
 
-using Halide::cast;
 using Halide::Expr;
 using Halide::Func;
 using Halide::RDom;
@@ -19,17 +17,42 @@ static Expr log2e(Halide::Type type) { return constant(type, 1.44269504088896340
 
 static Expr larger(Expr a, Expr b) { return select(b > a, b, a); }
 
-GpuTile::GpuTile(StepLowering &kernel, WeightedSumOp op)
-    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(*kernel.plan.gpu), op(op),
-      read(proportionalTo(yielded(op.getBody(), 0))), type(computeType(op.getResult().getType().getElementType())),
+static Expr ceilDivide(Expr a, Expr b) { return (a + b - 1) / b; }
+
+GpuTile::GpuTile(StepLowering &kernel, WeightedSumOp op, PlanKind kind)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), isSplit(kind == PlanKind::Split),
+      plan(isSplit ? kernel.plan.gpu->split : kernel.plan.gpu->tiled), op(op),
+      read(proportionalTo(yielded(op.getBody(), 0))),
+      type(kernel.plan.gpu->isDouble ? Halide::Float(64) : computeType(op.getResult().getType().getElementType())),
       keyCount(extent(kernel, op.getKeySize())) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
-  // A block's number is that of an element of (others…, tiles of queries, tiles of columns) in row-major order.
+  llvm::SmallVector<SharedKeys> shared;
+  if (!isSplit)
+    shared.push_back({static_cast<unsigned>(op.getQuery()), std::nullopt});
+  else
+    llvm::copy_if(sharedKeys(op), std::back_inserter(shared), [&](const SharedKeys &index) {
+      return isShared(yielded(op.getBody(), 1), op.getBody().getArgument(index.position), index.group);
+    });
+  findRows(shared);
+  outer = {block};
+  if (!isSplit)
+    return;
+  outer = {part, block};
+  const GpuPlan &gpu = *kernel.plan.gpu;
+  Expr mostParts = Halide::max(ceilDivide(keyCount, plan.chunk) / gpu.partChunks, 1);
+  parts = Halide::clamp(ceilDivide(gpu.splitBlocks, Halide::max(blocks, 1)), 1, mostParts);
+}
+
+//===----------------------------------------------------------------------===//
+// Indices
+//===----------------------------------------------------------------------===//
+
+/// A block's number is that of an element of (others…, tiles of rows, tiles of columns) in row-major order.
+void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   unsigned last = shape.size() - 1;
-  indices.resize(shape.size());
-  Expr rest = block;
+  Expr rest = block, rowCount = 1;
   blocks = 1;
   auto take = [&](Expr count) {
     Expr index = rest % count;
@@ -37,64 +60,103 @@ GpuTile::GpuTile(StepLowering &kernel, WeightedSumOp op)
     blocks = blocks * count;
     return index;
   };
-  auto tiles = [&](unsigned position, int size) { return (extent(kernel, shape[position]) + size - 1) / size; };
-  column = take(tiles(last, plan.columns)) * plan.columns + e;
-  query = take(tiles(op.getQuery(), plan.queries)) * plan.queries + q;
-  for (unsigned position = last; position-- > 0;)
-    if (position != op.getQuery())
-      indices[position] = take(extent(kernel, shape[position]));
+  for (const SharedKeys &index : shared) {
+    Expr size = extent(kernel, shape[index.position]);
+    rows.push_back({index, index.group ? Halide::max(extent(kernel, *index.group), 1) : size, 0, {}});
+    rowCount = rowCount * rows.back().count;
+  }
+  column = take(ceilDivide(extent(kernel, shape[last]), plan.columns)) * plan.columns + e;
+  Expr row = take(ceilDivide(rowCount, plan.rows)) * plan.rows + q;
+  exists = {column < extent(kernel, shape[last]), row < rowCount};
+  indices.resize(shape.size());
+  for (RowIndex &index : llvm::reverse(rows)) {
+    bool isFirst = &index == &rows.front();
+    index.offset = isFirst ? row : row % index.count;
+    row = row / index.count;
+  }
+  for (unsigned position = last; position-- > 0;) {
+    Expr size = extent(kernel, shape[position]);
+    auto own = llvm::find_if(rows, [&](const RowIndex &row) { return row.shared.position == position; });
+    if (own == rows.end()) {
+      indices[position] = take(size);
+      continue;
+    }
+    if (own->shared.group) {
+      own->base = take(ceilDivide(size, own->count)) * own->count;
+      exists.push_back(own->base + own->offset < size);
+    }
+    indices[position] = Halide::clamp(own->base + own->offset, 0, lastIndex(kernel, shape[position]));
+  }
   indices[last] = Halide::clamp(column, 0, lastIndex(kernel, shape[last]));
-  indices[op.getQuery()] = Halide::clamp(query, 0, lastIndex(kernel, shape[op.getQuery()]));
 }
 
-Environment GpuTile::bind(const Expr &key) {
+std::vector<Var> GpuTile::withOuter(std::vector<Var> first) const {
+  first.insert(first.end(), outer.begin(), outer.end());
+  return first;
+}
+
+std::vector<Expr> GpuTile::atOuter(std::vector<Expr> first) const {
+  first.insert(first.end(), outer.begin(), outer.end());
+  return first;
+}
+
+Expr GpuTile::keyAt(const Expr &key) const {
+  Expr first = isSplit ? Halide::cast<int>(range(part, block)[0]) : Expr(0);
+  return (first + chunk) * plan.chunk + key;
+}
+
+Environment GpuTile::bind(const Expr &key, bool forAllRows) {
   Environment environment;
-  auto bindAll = [&](mlir::Region &region) {
-    unsigned last = indices.size() - 1;
-    for (auto [position, index] : llvm::enumerate(indices)) {
-      IndexBinding binding{index, {block}, false, {}};
-      if (position == last)
-        binding.vars = {e, block};
-      if (position == op.getQuery())
-        binding.vars = {q, block};
-      environment.indices[region.getArgument(position)] = binding;
+  unsigned last = indices.size() - 1;
+  for (mlir::Region &region : op->getRegions()) {
+    if (region.empty())
+      continue;
+    for (auto [position, index] : llvm::enumerate(indices))
+      environment.indices[region.getArgument(position)] = {
+          index, position == last ? std::vector<Var>{e, block} : std::vector<Var>{block}, false, {}};
+    for (auto [number, row] : llvm::enumerate(rows)) {
+      mlir::BlockArgument argument = region.getArgument(row.shared.position);
+      isRow[argument] = number;
+      if (forAllRows)
+        environment.indices[argument].expr = row.base;
+      else
+        environment.indices[argument].vars.push_back(q);
     }
-    Expr inside = Halide::clamp(keyAt(key), 0, lastIndex(kernel, op.getKeySize()));
-    environment.indices[region.getArguments().back()] = {inside, {k, chunk}, false, {}};
-  };
-  for (mlir::Region &region : op->getRegions())
-    if (!region.empty())
-      bindAll(region);
+    if (key.defined())
+      environment.indices[region.getArguments().back()] = {
+          Halide::clamp(keyAt(key), 0, lastIndex(kernel, op.getKeySize())), withOuter({k, chunk}), false, {}};
+  }
   if (!softmax)
     return environment;
-  llvm::SmallVector<IndexBinding> at;
-  for (mlir::Value subscript : read.getSubscripts())
-    at.push_back(environment.indices[subscript]);
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask(), softmax.getSink()})
     if (tensor)
-      for (auto [argument, binding] : llvm::zip(definition(tensor).getArguments(), at))
+      for (auto [argument, subscript] : llvm::zip(definition(tensor).getArguments(), read.getSubscripts())) {
+        IndexBinding binding = environment.indices[subscript];
         environment.indices[argument] = binding;
+        if (auto row = isRow.find(subscript); row != isRow.end())
+          isRow[argument] = unsigned(row->second);
+      }
   return environment;
 }
 
+Expr GpuTile::inSharedMemory(const Expr &value) const {
+  return Halide::cast(value.type().with_bits(type.bits()), value);
+}
+
 //===----------------------------------------------------------------------===//
-// Queries × keys
+// Rows × keys
 //===----------------------------------------------------------------------===//
 
 Expr GpuTile::addSum(Pairs &stage, ReduceOp reduce, Environment &environment) {
+  if (canStage(reduce, environment))
+    return addProduct(stage, reduce, environment);
   std::vector<Var> vars;
-  IndexSet dependent = dependence(reduce.getResult());
-  for (const Var &var : {q, k, chunk, block})
-    if (llvm::any_of(dependent, [&](mlir::Value index) {
-          return llvm::any_of(environment.indices[index].vars, [&](const Var &own) { return own.same_as(var); });
-        }))
+  for (const Var &var : withOuter({q, k, chunk}))
+    if (environment.changesWith(reduce.getResult(), var))
       vars.push_back(var);
   Environment inner;
   inner.indices = environment.indices;
-  Halide::Region ranges;
-  for (SizeAttr size : llvm::reverse(reduce.getSizes().getAsRange<SizeAttr>()))
-    ranges.push_back({0, extent(kernel, size)});
-  RDom domain(ranges);
+  RDom domain = loopOver(reversedSizes(kernel, reduce));
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
@@ -111,37 +173,51 @@ void GpuTile::definePairs(Pairs &stage, const std::string &name,
   stage.func = Func(kernel.uniqueName(func.name() + name));
   Environment environment = bind(k);
   GpuTileRegion lowering(*this, environment, stage);
-  stage.func(q, k, chunk, block) = value(lowering, environment);
+  stage.func(withOuter({q, k, chunk})) = value(lowering, environment);
 }
 
-void GpuTile::defineRange(mlir::Region *mask) {
-  MaskRange range;
-  if (mask)
-    range = maskRange(yielded(*mask), mask->getArguments().back());
-  Environment environment = bind(k);
-  PlainRegion lowering(kernel, environment);
-  // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
-  auto overQueries = [&](const char *name, const KeyBound &bound, bool largest) -> Expr {
-    Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
-    each(q, block) = boundOfKeys(bound, lowering, keyCount);
-    RDom queries(0, plan.queries);
-    all(block) = largest ? Expr(0) : keyCount;
-    Expr other = each(queries.x, block);
-    all(block) = largest ? Halide::max(all(block), other) : Halide::min(all(block), other);
-    bounds.push_back(all);
-    return all(block);
-  };
-  if (range.possible.upper)
-    upper = overQueries("upper", *range.possible.upper, true);
-  if (range.possible.lower)
-    lower = overQueries("lower", *range.possible.lower, false);
+Func GpuTile::defineRow(const char *name, Expr start, const Func &ofPairs, llvm::function_ref<Expr(Expr, Expr)> after) {
+  int keysEach = plan.chunk / GpuTilePlan::rowParts;
+  RDom keys(0, keysEach), all(0, GpuTilePlan::rowParts);
+  RowNumber row;
+  row.ofPart = Func(kernel.uniqueName(func.name() + name + "_of_part"));
+  row.ofPart(withOuter({q, k, chunk})) = start;
+  row.ofPart(atOuter({q, k, chunk})) =
+      after(row.ofPart(atOuter({q, k, chunk})), ofPairs(atOuter({q, k * keysEach + keys.x, chunk})));
+  row.func = Func(kernel.uniqueName(func.name() + name));
+  row.func(withOuter({q, chunk})) = start;
+  row.func(atOuter({q, chunk})) = after(row.func(atOuter({q, chunk})), row.ofPart(atOuter({q, all.x, chunk})));
+  rowNumbers.push_back(row);
+  return row.func;
 }
 
-/// A thread has a row of the chunk.
-void GpuTile::defineRows(Func rows, Expr start, RDom &keys, llvm::function_ref<Expr(Expr, Expr)> after) {
-  keys = RDom(0, plan.chunk);
-  rows(q, chunk, block) = start;
-  rows(q, chunk, block) = after(rows(q, chunk, block), keys.x);
+void GpuTile::defineWeights(mlir::Region *mask, mlir::Region *condition) {
+  Expr isKey = keyAt(k) < keyCount;
+  if (softmax) {
+    definePairs(pairs.emplace_back(), "_score", [&](RegionLowering &lowering, Environment &) {
+      Expr value = inSharedMemory(lowering.expression(yielded(definition(softmax.getScore())))) * log2e(type);
+      Expr kept = mask ? isKey && lowering.expression(yielded(*mask)) : isKey;
+      return select(kept, value, -infinity(type));
+    });
+    Func score = pairs.back().func;
+    maximum = defineRow("_maximum", lowest(type), score, larger);
+    definePairs(pairs.emplace_back(), "_exponential", [&](RegionLowering &, Environment &) {
+      return exp2OfNonPositive(score(atOuter({q, k, chunk})) - maximum(atOuter({q, chunk})));
+    });
+    weights = pairs.back().func;
+    sum = defineRow("_sum", constant(type, 0), weights, [](Expr before, Expr next) { return before + next; });
+    if (!condition && yielded(op.getBody(), 0) == read.getResult())
+      return;
+  }
+  Func ofSoftmax = weights;
+  definePairs(pairs.emplace_back(), "_weight", [&](RegionLowering &lowering, Environment &environment) {
+    if (softmax)
+      environment.replace(read.getResult(), ofSoftmax(atOuter({q, k, chunk})));
+    Expr value = inSharedMemory(lowering.expression(yielded(op.getBody(), 0)));
+    Expr kept = condition ? isKey && lowering.expression(yielded(*condition)) : isKey;
+    return select(kept, value, constant(type, 0));
+  });
+  weights = pairs.back().func;
 }
 
 //===----------------------------------------------------------------------===//
@@ -152,111 +228,129 @@ void GpuTile::define() {
   mlir::Region *condition = op.getWhere().empty() ? nullptr : &op.getWhere();
   mlir::Region *mask = softmax && softmax.getMask() ? &definition(softmax.getMask()) : nullptr;
   defineRange(softmax ? mask : condition);
-  Expr isKey = keyAt(k) < keyCount;
-  RDom keys;
-  if (softmax) {
-    definePairs(pairs.emplace_back(), "_score", [&](RegionLowering &lowering, Environment &) {
-      Expr value = lowering.expression(yielded(definition(softmax.getScore()))) * log2e(type);
-      Expr kept = isKey;
-      if (mask)
-        kept = kept && lowering.expression(yielded(*mask));
-      return select(kept, value, -infinity(type));
-    });
-    score = pairs.back().func;
-    maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
-    defineRows(maximum, lowest(type), keys,
-               [&](Expr before, Expr key) { return larger(before, score(q, key, chunk, block)); });
-    definePairs(pairs.emplace_back(), "_exponential", [&](RegionLowering &, Environment &) {
-      return exp2OfNonPositive(score(q, k, chunk, block) - maximum(q, chunk, block));
-    });
-    weights = pairs.back().func;
-    sum = Func(kernel.uniqueName(func.name() + "_sum"));
-    defineRows(sum, constant(type, 0), keys,
-               [&](Expr before, Expr key) { return before + weights(q, key, chunk, block); });
-  }
-  factors = weights;
-  if (!softmax || condition || yielded(op.getBody(), 0) != read.getResult()) {
-    definePairs(pairs.emplace_back(), "_weight", [&](RegionLowering &lowering, Environment &environment) {
-      if (softmax)
-        environment.replace(read.getResult(), weights(q, k, chunk, block));
-      Expr value = lowering.expression(yielded(op.getBody(), 0)), kept = isKey;
-      if (condition)
-        kept = kept && lowering.expression(yielded(*condition));
-      return select(kept, value, constant(type, 0));
-    });
-    factors = pairs.back().func;
-  }
-
-  output = Func(kernel.uniqueName(func.name() + "_output"));
-  outputKeys = RDom(0, plan.chunk);
-  Environment environment = bind(outputKeys.x);
-  PlainRegion lowering(kernel, environment);
-  output(q, e, chunk, block) = constant(type, 0);
-  output(q, e, chunk, block) = plusWeighted(op, output(q, e, chunk, block), factors(q, outputKeys.x, chunk, block),
-                                            lowering.expression(yielded(op.getBody(), 1)));
-
-  Expr start = lowest(type), startSum = constant(type, 0);
+  defineWeights(mask, condition);
+  defineOutput();
+  Expr sink;
   if (softmax && softmax.getSink()) {
-    Environment at = bind(k);
-    PlainRegion sinkLowering(kernel, at);
-    Expr sink = sinkLowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
-    start = larger(start, sink);
-    startSum = exp2OfNonPositive(sink - start);
+    Environment at = bind({});
+    sink = inSharedMemory(PlainRegion(kernel, at).expression(yielded(definition(softmax.getSink())))) * log2e(type);
   }
-  defineState(start, startSum);
+  defineState(isSplit ? Expr() : sink);
+  if (isSplit)
+    defineMerged(sink);
   place();
 }
 
-void GpuTile::defineState(Expr start, Expr startSum) {
-  chunks = RDom(0, (Halide::max(keyCount, 1) + plan.chunk - 1) / plan.chunk);
-  if (upper.defined())
-    chunks.where(chunks.x * plan.chunk < upper);
-  if (lower.defined())
-    chunks.where(chunks.x * plan.chunk + plan.chunk > lower);
-  state = Func(kernel.uniqueName(func.name() + "_state"));
-  Expr chunkOutput = output(q, e, chunks.x, block);
-  if (!softmax) {
-    state(q, e, block) = constant(type, 0);
-    state(q, e, block) += chunkOutput;
-    return;
+/// The columns of a thread are plan.columnThreads apart.
+void GpuTile::defineOutput() {
+  values = Func(kernel.uniqueName(func.name() + "_values"));
+  Environment environment = bind(k, true);
+  values(withOuter({e, k, chunk})) =
+      inSharedMemory(PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1)));
+  output = Func(kernel.uniqueName(func.name() + "_output"));
+  outputKeys = RDom(0, plan.chunk);
+  output(withOuter({q, e, columns, chunk})) = constant(type, 0);
+  std::vector<Expr> element = atOuter({q, e, columns, chunk});
+  output(element) = plusWeighted(op, output(element), weights(atOuter({q, outputKeys.x, chunk})),
+                                 values(atOuter({e * GpuTilePlan::columnThreads + columns, outputKeys.x, chunk})));
+}
+
+/// `start` of a maximum and a sum, where there is a softmax, and zeros.
+static Halide::Tuple stateOf(llvm::ArrayRef<Expr> start, int columns, Halide::Type type) {
+  std::vector<Expr> all(start.begin(), start.end());
+  all.resize(all.size() + columns, constant(type, 0));
+  return Halide::Tuple(all);
+}
+
+/// What the softmax's states are made of before there are keys.
+llvm::SmallVector<Expr> GpuTile::startOfState(Expr sink) const {
+  if (!softmax)
+    return {};
+  Expr start = lowest(type), startSum = constant(type, 0);
+  if (sink.defined()) {
+    start = larger(start, sink);
+    startSum = exp2OfNonPositive(sink - start);
   }
-  state(q, e, block) = Halide::Tuple(start, startSum, constant(type, 0));
-  Halide::FuncRef old = state(q, e, block);
-  Expr oldMaximum = old[0], oldSum = old[1], oldOutput = old[2], chunkMaximum = maximum(q, chunks.x, block);
-  Expr newMaximum = larger(oldMaximum, chunkMaximum);
-  Expr oldScale = exp2OfNonPositive(oldMaximum - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
-  state(q, e, block) = Halide::Tuple(newMaximum, oldSum * oldScale + sum(q, chunks.x, block) * newScale,
-                                     oldOutput * oldScale + chunkOutput * newScale);
+  return {start, startSum};
+}
+
+/// Both are a maximum, a sum and outputs, or outputs alone.
+Halide::Tuple GpuTile::mergeStates(llvm::ArrayRef<Expr> state, llvm::ArrayRef<Expr> added) const {
+  std::vector<Expr> result;
+  if (!softmax) {
+    for (auto [before, next] : llvm::zip_equal(state, added))
+      result.push_back(before + next);
+    return Halide::Tuple(result);
+  }
+  Expr newMaximum = larger(state[0], added[0]);
+  Expr oldScale = exp2OfNonPositive(state[0] - newMaximum), newScale = exp2OfNonPositive(added[0] - newMaximum);
+  result.push_back(newMaximum);
+  for (auto [before, next] : llvm::zip_equal(state.drop_front(), added.drop_front()))
+    result.push_back(before * oldScale + next * newScale);
+  return Halide::Tuple(result);
+}
+
+/// The numbers of a state at some element.
+static llvm::SmallVector<Expr> numbersOf(Halide::FuncRef element) {
+  llvm::SmallVector<Expr> result;
+  for (size_t number = 0; number < element.size(); ++number)
+    result.push_back(element[number]);
+  return result;
+}
+
+void GpuTile::defineState(Expr sink) {
+  defineChunks();
+  state = Func(kernel.uniqueName(func.name() + "_state"));
+  state(withOuter({q, columns})) = stateOf(startOfState(sink), plan.columnsEach(), type);
+  llvm::SmallVector<Expr> added;
+  if (softmax)
+    added = {maximum(atOuter({q, chunks.x})), sum(atOuter({q, chunks.x}))};
+  for (int column = 0; column < plan.columnsEach(); ++column)
+    added.push_back(output(atOuter({q, column, columns, chunks.x})));
+  Halide::FuncRef element = state(atOuter({q, columns}));
+  element = mergeStates(numbersOf(element), added);
+}
+
+void GpuTile::defineMerged(Expr sink) {
+  stored = Func(kernel.uniqueName(func.name() + "_parts"));
+  llvm::SmallVector<Expr> ofPart = numbersOf(state(atOuter({q, columns})));
+  stored(withOuter({e, columns, q})) = Halide::mux(e, std::vector<Expr>(ofPart.begin(), ofPart.end()));
+  allParts = RDom(0, parts);
+  merged = Func(kernel.uniqueName(func.name() + "_merged"));
+  merged(q, columns, block) = stateOf(startOfState(sink), plan.columnsEach(), type);
+  llvm::SmallVector<Expr> added;
+  for (size_t number = 0; number < ofPart.size(); ++number)
+    added.push_back(stored(static_cast<int>(number), columns, q, allParts.x, block));
+  Halide::FuncRef element = merged(q, columns, block);
+  element = mergeStates(numbersOf(element), added);
 }
 
 /// Puts the elements of the blocks where they belong.
 void GpuTile::place() {
-  // Columns and queries of a thread, threads of a block, blocks: as the loops are to be.
-  int columnsEach = plan.columns / plan.threads, queriesEach = plan.queries / plan.threads;
-  elements = RDom({{0, columnsEach}, {0, queriesEach}, {0, plan.threads}, {0, plan.threads}, {0, blocks}});
-  Expr ownColumn = elements[2] * columnsEach + elements[0], ownQuery = elements[3] * queriesEach + elements[1];
+  // Columns and rows of a thread, threads of a block, blocks: as the loops are to be.
+  elements = RDom({{0, plan.columnsEach()},
+                   {0, plan.rowsEach()},
+                   {0, GpuTilePlan::columnThreads},
+                   {0, plan.rowThreads},
+                   {0, blocks}});
+  Expr ownColumn = elements[0] * GpuTilePlan::columnThreads + elements[2];
+  Expr ownRow = elements[3] * plan.rowsEach() + elements[1];
   auto at = [&](Expr value) {
     value = Halide::Internal::substitute(e.name(), ownColumn, value);
-    value = Halide::Internal::substitute(q.name(), ownQuery, value);
+    value = Halide::Internal::substitute(q.name(), ownRow, value);
     return Halide::Internal::substitute(block.name(), elements[4], value);
   };
-  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
-  elements.where(at(query) < extent(kernel, shape[op.getQuery()]));
-  elements.where(at(column) < extent(kernel, shape.back()));
+  for (const Expr &condition : exists)
+    elements.where(at(condition));
   std::vector<Var> vars;
   std::vector<Expr> element;
   for (const Expr &index : llvm::reverse(indices)) {
     vars.push_back(Var("dimension_" + std::to_string(vars.size())));
     element.push_back(at(index));
   }
-  Halide::FuncRef last = state(ownQuery, ownColumn, elements[4]);
-  Expr result;
-  if (softmax) {
-    Expr total = last[1], all = last[2];
-    result = select(total == constant(type, 0), constant(type, 0), all / total);
-  } else {
-    result = last;
-  }
+  llvm::SmallVector<Expr> last = numbersOf((isSplit ? merged : state)(ownRow, elements[2], elements[4]));
+  Expr all = Halide::mux(elements[0], std::vector<Expr>(last.begin() + (softmax ? 2 : 0), last.end()));
+  Expr result = softmax ? select(last[1] == constant(type, 0), constant(type, 0), all / last[1]) : all;
   result = kernel.stored(result, op.getResult());
   func(vars) = Halide::undef(result.type());
   func(element) = result;

@@ -1,20 +1,27 @@
-//===- GpuTile.h - The tiled plan of a weighted sum on a GPU ----*- C++ -*-===//
+//===- GpuTile.h - A weighted sum on a GPU, in tiles ------------*- C++ -*-===//
 //
-// GpuTile.cpp says what is computed, GpuTileSchedule.cpp how:
+// GpuTile.cpp, GpuProduct.cpp and GpuParts.cpp say what is computed, GpuTileSchedule.cpp how:
 //
-//   for tiles of queries × tiles of columns × the other indices: a block of threads
-//     lower, upper = keys that the mask lets through for some query of the tile
-//     state = (−∞, 0, 0)                              maximum, sum, output of (query, column): shared memory
-//     for chunks of keys that meet [lower, upper):
-//       score   = formula of queries and keys         shared memory; a thread has a register tile of its sums
-//       maximum of the chunk, a thread a query        shared memory
+//   for parts of the keys × tiles of rows × tiles of columns × the other indices: a block of threads
+//     first, end = its chunks of the keys that the mask lets through for some row of the tile
+//     state = (−∞, 0, 0)                              maximum, sum, output of (row, columns): shared memory
+//     for chunks of keys from first to end:
+//       for slices of each sum's index:
+//         its factors of rows, its factors of keys    shared memory
+//         product += sum of the slice                 shared memory; a thread adds up a tile of it in registers
+//       score   = formula of products                 shared memory
+//       maximum of the chunk                          shared memory; in two steps
 //       weights = 2^(score − maximum)                 shared memory
-//       sum of the chunk, a thread a query            shared memory
+//       sum of the chunk                              shared memory; in two steps
+//       values of the chunk                           shared memory
 //       output of the chunk                           registers
 //       merge them into the state, rescaled to the larger maximum
-//     output / sum
+//   where there are parts: store the states; for rows × columns, a thread each: merge them
+//   output / sum
 //
-// Nothing of the size of queries × keys is stored.
+// Rows are those that read the same keys. In the tiled plan they are the queries, and there is one part; in the split
+// plan they are all rows that share keys, such as the heads of a group. Nothing of the size of queries × keys is
+// stored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,12 +30,14 @@
 
 #include "Reduction.h"
 #include "StepLowering.h"
+#include "attn/Analysis/SharedKeys.h"
 
 namespace attn::lowering {
 
 class GpuTile {
 public:
-  GpuTile(StepLowering &kernel, WeightedSumOp op);
+  /// `kind` is Tiles or Split.
+  GpuTile(StepLowering &kernel, WeightedSumOp op, PlanKind kind);
   void define();
   void schedule();
 
@@ -37,51 +46,114 @@ public:
 private:
   friend class GpuTileRegion;
 
-  /// A Func of queries × keys of a chunk, with the sums inside its formula: Funcs of (q, k, chunk, block), or some.
+  /// An index of the sum whose values are rows of a tile: from `base` on, where the number of a row says.
+  struct RowIndex {
+    SharedKeys shared;
+    Halide::Expr count;  ///< Rows of this index that share keys.
+    Halide::Expr base;   ///< Their first one, at `block`.
+    Halide::Expr offset; ///< At (q, block): how far from it; beyond the count in rows that are none.
+  };
+  /// Factors of a sum in shared memory, for a slice of its index.
+  struct Factors {
+    Halide::Func func; ///< (q or k, term, slice, [chunk,] …)
+    bool isOfKeys;
+  };
+  /// A sum over products of rows and keys.
+  struct Product {
+    Halide::Func func;    ///< (q, k, chunk, …)
+    Halide::Func ofSlice; ///< (q, k, slice, chunk, …)
+    Halide::RDom slices;
+    std::vector<Factors> factors;
+  };
+  /// A Func of rows × keys of a chunk, with the sums inside its formula: of some of (q, k, chunk, …) in the loops of a
+  /// thread, and those whose factors are in shared memory.
   struct Pairs {
     Halide::Func func;
     std::vector<std::pair<Halide::Func, std::vector<Halide::Var>>> sums;
+    std::vector<Product> products;
+  };
+  /// A number for each row: first of parts of the chunk, then of all of it.
+  struct RowNumber {
+    Halide::Func ofPart; ///< (q, part of the chunk, chunk, …)
+    Halide::Func func;   ///< (q, chunk, …)
   };
 
-  /// Binds the arguments of the sum's regions, and of score, mask and sink to what the weight is read at.
-  Environment bind(const Halide::Expr &key);
+  /// `first`, and the block's number after the part's, where there are parts.
+  std::vector<Halide::Var> withOuter(std::vector<Halide::Var> first) const;
+  std::vector<Halide::Expr> atOuter(std::vector<Halide::Expr> first) const;
+
+  void findRows(llvm::ArrayRef<SharedKeys> shared);
+  /// Binds the arguments of the sum's regions, and of score, mask and sink to what the weight is read at. Where no key
+  /// is given, or it is to be for all rows, nothing may be lowered that changes with it, or from row to row.
+  Environment bind(const Halide::Expr &key, bool forAllRows = false);
   /// The keys of a chunk.
-  Halide::Expr keyAt(const Halide::Expr &key) const { return chunk * plan.chunk + key; }
+  Halide::Expr keyAt(const Halide::Expr &key) const;
+  /// `value` as it is in shared memory, where all numbers have the bits of `type`: Halide 21 takes an access to an
+  /// allocation that numbers of several sizes share for one beyond its end, and drops the kernel.
+  Halide::Expr inSharedMemory(const Halide::Expr &value) const;
+  void defineRange(mlir::Region *mask);
+  void defineChunks();
+
   /// Defines the Func of `pairs` as what `value` makes of the environment at (q, k).
   void definePairs(Pairs &pairs, const std::string &name,
                    llvm::function_ref<Halide::Expr(RegionLowering &, Environment &)> value);
   Halide::Expr addSum(Pairs &pairs, ReduceOp op, Environment &environment);
-  void defineRange(mlir::Region *mask);
-  /// Sum over the keys of the chunk of `term`; keys from the number of keys on have weight 0.
-  void defineRows(Halide::Func func, Halide::Expr start, Halide::RDom &keys,
-                  llvm::function_ref<Halide::Expr(Halide::Expr before, Halide::Expr key)> after);
-  void defineState(Halide::Expr start, Halide::Expr startSum);
+  bool canStage(ReduceOp op, const Environment &environment) const;
+  Halide::Expr addProduct(Pairs &pairs, ReduceOp op, const Environment &environment);
+  bool changesWithRows(mlir::Value value) const;
+
+  Halide::Func defineRow(const char *name, Halide::Expr start, const Halide::Func &ofPairs,
+                         llvm::function_ref<Halide::Expr(Halide::Expr before, Halide::Expr next)> after);
+  void defineWeights(mlir::Region *mask, mlir::Region *condition);
+  void defineOutput();
+  llvm::SmallVector<Halide::Expr> startOfState(Halide::Expr sink) const;
+  Halide::Tuple mergeStates(llvm::ArrayRef<Halide::Expr> state, llvm::ArrayRef<Halide::Expr> added) const;
+  void defineState(Halide::Expr sink);
+  void defineMerged(Halide::Expr sink);
   void place();
+
+  void scheduleFactors(const Product &product, Factors &factors);
+  void scheduleProduct(Product &product);
   void schedulePairs(Pairs &pairs);
-  void scheduleRows(Halide::Func rows);
+  void scheduleRow(RowNumber &row);
+  void scheduleOutput();
+  void scheduleState(const Halide::LoopLevel &level);
+  void scheduleParts();
 
   StepLowering &kernel;
-  const GpuPlan &plan;
+  const bool isSplit;
+  const GpuTilePlan &plan;
   WeightedSumOp op;
-  SoftmaxOp softmax; ///< Null where the weights have none.
   ReadOp read;       ///< Of the softmax's weight.
-  Halide::Type type;
+  SoftmaxOp softmax; ///< Null where the weights have none.
+  Halide::Type type; ///< Of the sum as it is computed.
   Halide::Expr keyCount;
 
-  Halide::Var q{"query$"}, k{"key$"}, e{"column$"}, chunk{"chunk$"}, block{"block_number$"};
-  llvm::SmallVector<Halide::Expr> indices; ///< Of the sum, at (q, e, block); the last tiles repeat the last ones.
-  Halide::Expr blocks, query, column;      ///< How many blocks; the query and the column, which may be beyond the last.
+  /// `columns` is the first column of a thread; `e` is a column of the tile, or counts those of a thread.
+  Halide::Var q{"row$"}, k{"key$"}, e{"column$"}, columns{"columns$"}, term{"term$"}, slice{"slice$"}, chunk{"chunk$"},
+      part{"part$"}, block{"block_number$"};
+  std::vector<Halide::Var> outer;              ///< Of all Funcs of a block.
+  std::vector<RowIndex> rows;                  ///< The first changes slowest from row to row.
+  llvm::DenseMap<mlir::Value, unsigned> isRow; ///< Arguments of regions that stand for one of them.
+  llvm::SmallVector<Halide::Expr> indices;     ///< Of the sum, at (q, e, block), clamped.
+  Halide::Expr column;                         ///< At (e, block); it may be beyond the last.
+  llvm::SmallVector<Halide::Expr> exists;      ///< Whether there are such a row and column.
+  Halide::Expr blocks, parts;                  ///< How many.
 
-  Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
-  std::vector<Halide::Func> bounds;
-  std::vector<Pairs> pairs;                  ///< In the order in which they are computed.
-  Halide::Func score, maximum, weights, sum; ///< The first two and the last are undefined where there is no softmax.
-  Halide::Func factors;                      ///< The weights with their other factors.
-  Halide::Func output, state;
-  Halide::RDom outputKeys, chunks, elements;
+  Halide::Expr lower, upper;        ///< The keys that the mask can let through for some row of the tile.
+  Halide::Func range;               ///< (part, block): the first chunk of a part, and the one after its last.
+  std::vector<Halide::Func> bounds; ///< In shared memory, found by a thread.
+  std::vector<Pairs> pairs;         ///< In the order in which they are computed.
+  unsigned staged = 0;              ///< Products of all of them.
+  std::vector<RowNumber> rowNumbers;
+  Halide::Func maximum, sum; ///< Of a chunk, by row.
+  Halide::Func weights;      ///< Of a chunk, with all factors.
+  Halide::Func values, output, state;
+  Halide::Func stored, merged; ///< The states of all parts, in the device's memory, and what they are together.
+  Halide::RDom outputKeys, chunks, allParts, elements;
 };
 
-/// A formula of queries and keys: reductions become sums of its Pairs.
+/// A formula of rows and keys: reductions become sums of its Pairs.
 class GpuTileRegion : public RegionLowering {
 public:
   GpuTileRegion(GpuTile &tile, Environment &environment, GpuTile::Pairs &pairs)

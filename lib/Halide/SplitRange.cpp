@@ -2,6 +2,7 @@
 
 #include "KeyBounds.h"
 #include "Split.h"
+#include "attn/Analysis/SharedKeys.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -15,53 +16,13 @@ namespace attn::lowering {
 // Which rows read the same keys
 //===----------------------------------------------------------------------===//
 
-/// Visits the reads of tensors in `region` that depend on the key: all of them, or those in reductions.
-static void visitKeyReads(mlir::Region &region, bool onlyReduced, llvm::function_ref<void(ReadOp)> visit) {
-  mlir::Value key = region.getArguments().back();
-  region.walk([&](ReadOp read) {
-    bool reduced = read->getParentOfType<ReduceOp>();
-    if ((reduced || !onlyReduced) && dependence(read.getSubscripts()).contains(mlir::cast<mlir::BlockArgument>(key)))
-      visit(read);
-  });
-}
-
-/// How rows of one index read keys.
-struct Sharing {
-  bool whole = true;             ///< All of them the same.
-  std::optional<SizeAttr> group; ///< As many as this says; none if each its own.
-
-  void add(ReadOp read, mlir::BlockArgument index) {
-    for (mlir::Value subscript : read.getSubscripts()) {
-      if (!dependence(subscript).contains(index))
-        continue;
-      auto division = subscript.getDefiningOp<FloorDivOp>();
-      std::optional<SizeAttr> size = division && division.getLhs() == index ? sizeOf(division.getRhs()) : std::nullopt;
-      group = whole || group == size ? size : std::nullopt;
-      whole = false;
-    }
-  }
-};
-
 void Split::findShared() {
-  unsigned rank = vars.size();
-  mlir::Region &body = op.getBody();
-  for (unsigned position = 0; position + 1 < rank; ++position) {
-    Sharing sharing;
-    visitKeyReads(body, false, [&](ReadOp value) {
-      if (!value.getTensor().getDefiningOp<SoftmaxOp>())
-        sharing.add(value, body.getArgument(position));
-    });
-    if (softmax)
-      for (auto [argument, subscript] : llvm::zip(definition(softmax.getScore()).getArguments(), read.getSubscripts()))
-        if (subscript == body.getArgument(position))
-          visitKeyReads(definition(softmax.getScore()), true, [&](ReadOp key) { sharing.add(key, argument); });
-    if (!sharing.whole && !sharing.group)
-      continue;
+  for (const SharedKeys &index : sharedKeys(op)) {
     Expr sharers;
-    if (sharing.group)
-      sharers = Halide::max(extent(kernel, *sharing.group), 1);
-    Expr inPass = sharing.group ? Halide::min(sharers, plan.rows) : Expr(plan.rows);
-    shared.push_back({vars[rank - 1 - position], sharers, inPass});
+    if (index.group)
+      sharers = Halide::max(extent(kernel, *index.group), 1);
+    Expr inPass = index.group ? Halide::min(sharers, plan.rows) : Expr(plan.rows);
+    shared.push_back({vars[vars.size() - 1 - index.position], sharers, inPass});
   }
 }
 

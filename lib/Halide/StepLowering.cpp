@@ -206,8 +206,8 @@ void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value log
 }
 
 void StepLowering::storeOnGpu(mlir::OpResult tensor, PlanKind kind) {
-  if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()); sum && kind == PlanKind::Tiles) {
-    GpuTile tile(*this, sum);
+  if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()); sum && kind != PlanKind::Nest) {
+    GpuTile tile(*this, sum, kind);
     tile.define();
     tile.schedule();
     return addOutput(tile.func, storage.place(tensor));

@@ -9,59 +9,76 @@ std::string CudaArchitecture::name() const {
   return (llvm::Twine("sm_") + llvm::Twine(capability) + (isExact ? "a" : "")).str();
 }
 
-/// In tiles of queries, where the value needs no sums of its own: each thread has one for each column.
-static bool isTileableOnGpu(WeightedSumOp sum) {
-  if (!isFusible(sum) || !isTileable(sum))
-    return false;
-  bool nested = false;
-  mlir::Value value = sum.getBody().front().back().getOperand(1);
-  llvm::SmallVector<mlir::Value> open = {value};
-  while (!open.empty()) {
-    mlir::Operation *op = open.pop_back_val().getDefiningOp();
-    if (!op)
-      continue;
-    nested |= llvm::isa<ReduceOp>(op);
-    llvm::append_range(open, op->getOperands());
-  }
-  if (ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0))) {
-    auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
-    if (mlir::Value sink = softmax.getSink())
-      nested |= !llvm::cast<DefinitionOpInterface>(sink.getDefiningOp()).getBody().getOps<ReduceOp>().empty();
-  }
-  return !nested;
+/// Whether a thread can have the sink of a row.
+static bool hasPlainSink(WeightedSumOp sum) {
+  ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0));
+  mlir::Value sink = read ? read.getTensor().getDefiningOp<SoftmaxOp>().getSink() : mlir::Value();
+  return !sink || llvm::cast<DefinitionOpInterface>(sink.getDefiningOp()).getBody().getOps<ReduceOp>().empty();
 }
 
-/// Whether the sum is known to have more columns than a block of the usual size.
+/// Whether the sum is known to have at most this many columns.
+static bool isNarrow(WeightedSumOp sum, int columns) {
+  SizeAttr width = sum.getResult().getType().getShape().back();
+  return width.isConstant() && width.getValue() <= columns;
+}
+
 static bool isWide(WeightedSumOp sum, int columns) {
   SizeAttr width = sum.getResult().getType().getShape().back();
   return width.isConstant() && width.getValue() > columns;
 }
 
+/// Few queries share keys with few: the keys are split between blocks then. So are those of rows without queries.
+static std::vector<PlanVariant> variantsFor(WeightedSumOp sum, int64_t splitQueries) {
+  if (!isFusible(sum) || !hasPlainSink(sum))
+    return {{PlanKind::Nest, "", 0}};
+  if (!isTileable(sum))
+    return {{static_cast<int64_t>(sum.getQuery()) < 0 ? PlanKind::Split : PlanKind::Nest, "", 0}};
+  SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];
+  if (queries.isConstant())
+    return {{queries.getValue() <= splitQueries ? PlanKind::Split : PlanKind::Tiles, "", 0}};
+  if (!queries.isName() || splitQueries == 0)
+    return {{PlanKind::Tiles, "", 0}};
+  return {{PlanKind::Split, queries.getName().str(), splitQueries}, {PlanKind::Tiles, "", 0}};
+}
+
 void Plan::chooseForGpu(bool isDouble) {
   gpu = GpuPlan();
+  gpu->isDouble = isDouble;
   matrices.clear();
-  bool wide = false;
+  bool wide = false, narrow = true;
   for (SumPlan &sum : sums) {
     auto statement = llvm::cast<WeightedSumOp>(sum.statement);
-    bool isTiled = isTileableOnGpu(statement);
-    sum.variants = {{isTiled ? PlanKind::Tiles : PlanKind::Nest, "", 0}};
-    wide |= isTiled && isWide(statement, gpu->columns);
+    sum.variants = variantsFor(statement, splitQueries.value_or(gpu->splitQueries));
+    wide |= sum.has(PlanKind::Tiles) && isWide(statement, gpu->tiled.columns);
+    narrow &= isNarrow(statement, gpu->tiled.columns);
   }
-  // Shared memory has room for half as many queries, of numbers or columns that are twice as large or many.
+  // Shared memory has room for half as many rows, of numbers or columns that are twice as large or many.
   if (isDouble)
-    gpu->bytes = 8;
+    gpu->tiled.slice = 16, gpu->split.slice = 32;
   else if (wide)
-    gpu->columns = 128;
+    gpu->tiled.columns = 128;
   if (isDouble || wide)
-    gpu->queries = 16;
+    gpu->tiled.rows = 16;
+  if (isDouble || narrow)
+    gpu->split.columns = 64;
+}
+
+static void print(llvm::raw_ostream &os, const char *name, const char *rows, const GpuTilePlan &plan) {
+  os << name << ": " << plan.rows << ' ' << rows << " x " << plan.columns << " columns a block of "
+     << GpuTilePlan::columnThreads << " x " << plan.rowThreads << " threads, " << plan.chunk
+     << " keys a chunk, factors of " << plan.slice << " terms at a time\n";
 }
 
 void Plan::printForGpu(llvm::raw_ostream &os) const {
-  os << "tiled: " << gpu->queries << " queries x " << gpu->columns << " columns a block of " << gpu->threads << " x "
-     << gpu->threads << " threads, " << gpu->chunk << " keys a chunk, at most " << gpu->sharedBytes()
-     << " bytes of shared memory\n"
-     << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
+  auto some = [&](PlanKind kind) { return llvm::any_of(sums, [&](const SumPlan &sum) { return sum.has(kind); }); };
+  if (some(PlanKind::Tiles))
+    ::print(os, "tiled", "queries", gpu->tiled);
+  if (some(PlanKind::Split)) {
+    ::print(os, "split", "rows that share keys", gpu->split);
+    os << "parts of keys: for " << gpu->splitBlocks << " blocks, none of fewer than " << gpu->partChunks << " chunks\n";
+  }
+  os << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
   for (const SumPlan &sum : sums)
-    os << "sum " << sum.name << ": " << (sum.has(PlanKind::Tiles) ? "tiled" : "an element a thread") << '\n';
+    sum.print(os, "an element a thread");
   printRanges(os);
 }

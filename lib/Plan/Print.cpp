@@ -41,10 +41,10 @@ static void print(llvm::raw_ostream &os, const char *name, const TilePlan &tile)
      << (tile.bf16Pairs ? ", bf16 in pairs" : "") << "\n";
 }
 
-static llvm::StringRef nameOf(PlanKind kind) {
+static llvm::StringRef nameOf(PlanKind kind, llvm::StringRef nest) {
   switch (kind) {
   case PlanKind::Nest:
-    return "by rows";
+    return nest;
   case PlanKind::Matrix:
     return "matrix";
   case PlanKind::Split:
@@ -55,6 +55,15 @@ static llvm::StringRef nameOf(PlanKind kind) {
     return "tiled";
   }
   llvm_unreachable("unknown plan");
+}
+
+void SumPlan::print(llvm::raw_ostream &os, llvm::StringRef nest) const {
+  os << "sum " << name << ": ";
+  for (const PlanVariant &variant : variants)
+    if (!variant.size.empty())
+      os << nameOf(variant.kind, nest) << " for at most " << variant.atMost << ' ' << queryName << ", else ";
+    else
+      os << nameOf(variant.kind, nest) << '\n';
 }
 
 void Plan::print(llvm::raw_ostream &os) const {
@@ -71,14 +80,8 @@ void Plan::print(llvm::raw_ostream &os) const {
        << split.scoreKeys << " keys x " << lanes << " terms and " << split.keyTile << " keys x "
        << split.valueVectors * lanes << " outputs" << (split.bf16Pairs ? ", bf16 in pairs" : "") << '\n';
   os << "other statements: vectors of " << lanes << '\n';
-  for (const SumPlan &sum : sums) {
-    os << "sum " << sum.name << ": ";
-    for (const PlanVariant &variant : sum.variants)
-      if (!variant.size.empty())
-        os << nameOf(variant.kind) << " for at most " << variant.atMost << ' ' << sum.queryName << ", else ";
-      else
-        os << nameOf(variant.kind) << '\n';
-  }
+  for (const SumPlan &sum : sums)
+    sum.print(os, "by rows");
   for (const MatrixPlan &matrix : matrices) {
     os << "matrix " << matrix.name << ": ";
     if (!matrix.rowSize.empty())

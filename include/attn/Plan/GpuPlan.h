@@ -23,20 +23,37 @@ struct CudaArchitecture {
   bool operator==(const CudaArchitecture &) const = default;
 };
 
+/// Sizes of a block of a weighted sum.
+struct GpuTilePlan {
+  /// Threads along the columns of a block's tiles: half a warp, so that a warp's loads of a row are whole sectors.
+  static constexpr int columnThreads = 16;
+  /// Threads that find the maximum of a row together.
+  static constexpr int rowParts = 8;
+  /// Sums over products of rows and keys whose factors are in shared memory; the factors of others are read from
+  /// caches.
+  static constexpr int stagedSums = 2;
+
+  int rows = 32;       ///< Of a block: of the sum's result, for the same keys.
+  int columns = 64;    ///< Of the value.
+  int chunk = 32;      ///< Keys between two rescalings.
+  int slice = 32;      ///< Terms of a sum whose factors are in shared memory at once.
+  int rowThreads = 16; ///< A block has columnThreads × rowThreads threads.
+
+  int rowsEach() const { return rows / rowThreads; } ///< Of a thread.
+  int columnsEach() const { return columns / columnThreads; }
+  int keysEach() const { return chunk / columnThreads; }
+  int padded(int count) const { return count + 4; } ///< So that columns of a tile are not all in one bank.
+};
+
 /// Sizes of the plans on a GPU: see docs/plans.md for their loop nests.
 struct GpuPlan {
   int elementThreads = 64; ///< Threads of a block of statements that are not tiled: an element each.
-
-  // Of tiled sums. A block has threads × threads threads.
-  int queries = 32; ///< Queries of a block; 16 in f64 or with 128 columns.
-  int columns = 64; ///< Value columns of a block; 128 in f32 where there are known to be more than 64.
-  int chunk = 32;   ///< Keys between two rescalings.
-  int threads = 16; ///< Divides the three above.
-  int bytes = 4;    ///< Of a number.
-
-  /// Shared memory of a block: state, scores, weights, weights with their other factors, two numbers for each query and
-  /// the bounds of its keys.
-  int sharedBytes() const { return (3 * queries * columns + 3 * queries * chunk + 2 * queries) * bytes + 64; }
+  bool isDouble = false;   ///< Numbers in shared memory are f64.
+  GpuTilePlan tiled;
+  GpuTilePlan split = {8, 128, 32, 64, 8};
+  int splitQueries = 8;   ///< The most queries for which keys are split between blocks.
+  int splitBlocks = 1024; ///< Keys are split until there are as many blocks,
+  int partChunks = 8;     ///< but into no parts of fewer chunks.
 };
 
 } // namespace attn

@@ -91,6 +91,8 @@ struct SumPlan {
   std::vector<PlanVariant> variants;    ///< The first that suits a call; the last is for every call.
 
   bool has(PlanKind kind) const;
+  /// `nest` is what the plan that fits everything is called.
+  void print(llvm::raw_ostream &os, llvm::StringRef nest) const;
 };
 
 /// What the mask of a softmax or of pairs, or the condition of a weighted sum, says of the keys, in the words of the
