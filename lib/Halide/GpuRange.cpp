@@ -2,14 +2,13 @@
 
 #include "GpuTile.h"
 #include "KeyBounds.h"
+#include "Mathematics.h"
 
 using Halide::Expr;
 using Halide::Func;
 using Halide::RDom;
 
 namespace attn::lowering {
-
-static Expr ceilDivide(Expr a, Expr b) { return (a + b - 1) / b; }
 
 void GpuTile::defineRange(mlir::Region *mask) {
   KeyRange possible;

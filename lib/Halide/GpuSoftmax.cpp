@@ -15,8 +15,6 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-static Expr larger(Expr a, Expr b) { return Halide::select(b > a, b, a); }
-
 Expr GpuSoftmax::logSumExp() const {
   Expr total = sum();
   Halide::Type type = total.type();
@@ -50,7 +48,7 @@ Expr GpuNest::scoreAt(const GpuSoftmax &softmax, const Environment &rows, llvm::
   }
   GpuRegion lowering(*this, environment, consumer);
   Expr value = lowering.expression(yielded(*softmax.score));
-  value = value * constant(value.type(), 1.44269504088896340736);
+  value = value * log2e(value.type());
   if (!softmax.mask)
     return value;
   return Halide::select(lowering.expression(yielded(*softmax.mask)), value, -infinity(value.type()));
@@ -77,7 +75,7 @@ void GpuNest::addStatistics(GpuSoftmax &softmax, const std::string &base, const 
   if (sink) {
     Environment environment;
     environment.indices = rows.indices;
-    sinkScore = GpuRegion(*this, environment, launched).expression(sink) * constant(type, 1.44269504088896340736);
+    sinkScore = GpuRegion(*this, environment, launched).expression(sink) * log2e(type);
   }
   maximum(row) = sink ? larger(lowest(type), sinkScore) : lowest(type);
   maximum(row) = larger(maximum(row), score);

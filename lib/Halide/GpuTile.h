@@ -1,6 +1,6 @@
 //===- GpuTile.h - A weighted sum on a GPU, in tiles ------------*- C++ -*-===//
 //
-// GpuTile.cpp, GpuProduct.cpp and GpuParts.cpp say what is computed, GpuTileSchedule.cpp how:
+// GpuRange.cpp, GpuTile.cpp, GpuProduct.cpp and GpuState.cpp say what is computed, GpuTileSchedule.cpp how:
 //
 //   for parts of the keys × tiles of rows × tiles of columns × the other indices: a block of threads
 //     first, end = its chunks of the keys that the mask lets through for some row of the tile

@@ -162,6 +162,12 @@ static bool isNonzero(const Expr &value) {
   return number && (*number < 0 || *number > 0);
 }
 
+Expr log2e(Halide::Type type) { return constant(type, 1.44269504088896340736); }
+
+Expr larger(Expr a, Expr b) { return select(b > a, b, a); }
+
+Expr ceilDivide(Expr a, Expr b) { return (a + b - 1) / b; }
+
 /// A constant is compared first, so that a NaN, which no comparison is true of, is the result: one instruction. (Halide
 /// makes `a >= b` of vectors the negation of `a < b`.)
 Expr maximum(Expr a, Expr b) {

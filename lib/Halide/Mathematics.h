@@ -32,6 +32,13 @@ Halide::Expr erf(Halide::Expr x);
 Halide::Expr pow(Halide::Expr x, Halide::Expr y);
 /// fmod: of the quotient rounded toward zero, exact; by libm, lane by lane.
 Halide::Expr remainder(Halide::Expr x, Halide::Expr y);
+/// log2(e): scores are kept in powers of two.
+Halide::Expr log2e(Halide::Type type);
+/// `b` where it is larger than `a`, else `a`: one comparison, which passes over a `b` that is NaN.
+Halide::Expr larger(Halide::Expr a, Halide::Expr b);
+/// `a` / `b` for integers, rounded up.
+Halide::Expr ceilDivide(Halide::Expr a, Halide::Expr b);
+
 /// The larger (smaller) of two floats, NaN if either is.
 Halide::Expr maximum(Halide::Expr a, Halide::Expr b);
 Halide::Expr minimum(Halide::Expr a, Halide::Expr b);

@@ -196,9 +196,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       })
       .Case([&](math::Exp2Op) { return lowering::exp2(operand(0)); })
       .Case([&](math::LogOp) { return lowering::log(operand(0)); })
-      .Case([&](math::Log2Op) {
-        return lowering::log(operand(0)) * constant(computeType(result), 1.44269504088896340736);
-      })
+      .Case([&](math::Log2Op) { return lowering::log(operand(0)) * log2e(computeType(result)); })
       .Case([&](math::SqrtOp) { return Halide::sqrt(operand(0)); })
       .Case([&](math::RsqrtOp) { return constant(computeType(result), 1.0) / Halide::sqrt(operand(0)); })
       .Case([&](math::SinOp) { return Halide::sin(operand(0)); })

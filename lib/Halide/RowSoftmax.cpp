@@ -67,8 +67,6 @@ private:
 };
 } // namespace
 
-static Expr larger(Expr a, Expr b) { return Halide::select(b > a, b, a); }
-
 /// (Σ term, what the additions rounded away), for terms that are not negative: a step that loses something else doubles
 /// the sum, so that all such steps together lose no more than the last one could.
 static Func compensatedSum(const std::string &name, const std::vector<Var> &vars, Expr term) {
@@ -176,8 +174,7 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
   StageLowering lowering(*this, environment, self);
   Expr value = lowering.expression(yielded(scoreRegion));
   Halide::Type type = value.type();
-  Expr log2e = constant(type, 1.44269504088896340736);
-  value = value * log2e;
+  value = value * log2e(type);
   if (mask)
     value = Halide::select(lowering.expression(yielded(*mask)), value, -infinity(type));
   softmax.score(arguments) = value;
@@ -185,7 +182,7 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
   llvm::SmallVector<Expr> counts;
   for (SizeAttr size : sizes)
     counts.push_back(extent(kernel, size));
-  addMaximumAndSum(softmax, base.str(), counts, rowVars, sink ? lowering.expression(sink) * log2e : Expr());
+  addMaximumAndSum(softmax, base.str(), counts, rowVars, sink ? lowering.expression(sink) * log2e(type) : Expr());
   return softmax;
 }
 

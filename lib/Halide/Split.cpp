@@ -85,8 +85,6 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner) const {
 // Weights, state, output
 //===----------------------------------------------------------------------===//
 
-static Expr larger(Expr a, Expr b) { return select(b > a, b, a); }
-
 void Split::defineWeights() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   std::vector<Var> elementVars = stageVars({k}), laneVars = stageVars({lane}), rowVars = stageVars({});
@@ -235,7 +233,7 @@ void Split::defineMerged() {
     Environment environment = bind(op.getBody(), {Expr(0), {}, false, {}});
     bindScore(environment);
     SplitRegion lowering(*this, environment);
-    sink = lowering.expression(yielded(definition(softmax.getSink()))) * constant(type, 1.44269504088896340736);
+    sink = lowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
     start = larger(start, sink);
   }
   total(rows) = start;

@@ -1,6 +1,7 @@
 //===- SplitRange.cpp - The split plan: rows that share keys, and which keys -===//
 
 #include "KeyBounds.h"
+#include "Mathematics.h"
 #include "Split.h"
 #include "attn/Analysis/SharedKeys.h"
 
@@ -84,7 +85,6 @@ void Split::defineRange() {
 
   // Spans for as many tasks as keep many threads busy, none shorter than a chunk.
   int target = plan.tasks;
-  auto ceilDivide = [](Expr a, Expr b) { return (a + b - 1) / b; };
   Expr count = 1;
   for (const Var &row : rows) {
     auto isRow = [&](const Var &own) { return own.same_as(row); };

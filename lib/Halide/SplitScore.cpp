@@ -139,7 +139,7 @@ void Split::defineScore() {
   bindScore(environment);
   SplitRegion lowering(*this, environment, key);
   Expr value = lowering.expression(yielded(definition(softmax.getScore())));
-  value = value * constant(value.type(), 1.44269504088896340736);
+  value = value * log2e(value.type());
   Expr kept = binding.expr < keyCount;
   if (softmax.getMask())
     kept = kept && lowering.expression(yielded(definition(softmax.getMask())));

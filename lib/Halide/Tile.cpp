@@ -218,8 +218,7 @@ void Tile::defineState() {
     Environment sinkEnvironment = bind(op.getBody(), keyBinding(k));
     bindScore(softmax, sinkEnvironment);
     TileRegion sinkLowering(*this, sinkEnvironment, true);
-    Expr sink =
-        sinkLowering.expression(yielded(definition(softmax.getSink()))) * constant(type, 1.44269504088896340736);
+    Expr sink = sinkLowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
     start = select(sink > start, sink, start);
     startSum = exp2OfNonPositive(sink - start);
   }

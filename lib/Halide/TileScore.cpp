@@ -207,7 +207,7 @@ Expr Tile::scoreAt(Expr key, bool isWhole) {
   for (auto &[reduction, row] : rowReductions)
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
   Expr value = lowering.expression(yielded(definition(softmax.getScore())));
-  value = value * constant(value.type(), 1.44269504088896340736);
+  value = value * log2e(value.type());
   if (isWhole)
     return value;
   Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
