@@ -1,8 +1,9 @@
 //===- Attention.cuh - Attention on tensor cores ----------------*- C++ -*-===//
 //
-// A block of 4 warps has a tile of queries; a warp has 16 of them, or 32, and all their keys:
+// A block of 4 warps has a tile of rows; a warp has 16 of them, or 32, and all their keys. A row is a query: where
+// heads share keys, of one of these heads.
 //
-//   lower, upper = the keys that the mask lets through for some query of the tile
+//   lower, upper = the keys that the mask lets through for some row of the tile
 //   queries -> shared memory
 //   maximum, sum, output = lowest float, 0, 0                                     registers
 //   for tiles of keys that meet [lower, upper)
@@ -11,6 +12,9 @@
 //     weight = 2^(score - maximum); where the maximum moved, output and sum are rescaled
 //     output += weight · values                                                   registers
 //   store output / sum, and the log-sum-exp
+//
+// A launch with fewer blocks than a device runs at once has more blocks for each tile, which share these keys: each of
+// them stores maximum, sum and output, and a second launch merges what they have stored.
 //
 // What differs between kernels is in a struct `Kernel`: its constants, types, the addresses of rows, and the formulas
 // of one element.
@@ -44,13 +48,13 @@ template <typename Kernel> struct SharedLayout {
   static constexpr int bytes = ranges * 2 + Kernel::warps * int(sizeof(MaskRange));
 };
 
-/// What holds for all queries of the tile: the hull of what is possible, the intersection of what is certain.
+/// What holds for all rows of the tile: the hull of what is possible, the intersection of what is certain.
 template <typename Kernel>
 __device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Arguments &arguments,
-                                                   const typename Kernel::Block &block, MaskRange *ranges) {
-  int queries = Kernel::queries(arguments), keys = Kernel::keys(arguments);
-  int query = smaller(block.first_query + thread_index() % Kernel::query_tile, queries - 1);
-  MaskRange range = Kernel::mask_range(arguments, block, query, keys);
+                                                   const typename Kernel::Block &block, int tile_row,
+                                                   MaskRange *ranges) {
+  int row = smaller(tile_row + thread_index() % Kernel::query_tile, Kernel::rows(arguments, block) - 1);
+  MaskRange range = Kernel::mask_range(arguments, block, Kernel::position(block, row), Kernel::keys(arguments));
   auto join = [&range](const MaskRange &other) {
     range.possible.lower = smaller(range.possible.lower, other.possible.lower);
     range.possible.upper = larger(range.possible.upper, other.possible.upper);
@@ -74,24 +78,52 @@ __device__ __forceinline__ float weight_shift(const typename Kernel::Block &bloc
   return largest == lowest() ? 0.0f : largest * Kernel::score_scale(block);
 }
 
+/// What outputs are multiplied with: those of a row without keys are 0.
+__device__ __forceinline__ float inverse_of(float total) { return total == 0.0f ? 0.0f : 1.0f / total; }
+
+/// That of a row without keys is -inf; `maximum` is in units of log2(e).
+template <typename Kernel>
+__device__ __forceinline__ void store_log_sum_exp(const typename Kernel::Arguments &arguments,
+                                                  const typename Kernel::Block &block,
+                                                  const typename Kernel::Position &at, float maximum, float total) {
+  Kernel::store_log_sum_exp(arguments, block, at, 0.69314718055994531f * (maximum + log2_approximate(total)),
+                            total == 0.0f);
+}
+
+/// The floats that a part of the keys leaves of a row: its maximum in units of log2(e), its sum, and its outputs.
+template <typename Kernel> constexpr int state_size = 2 + Kernel::value_columns;
+
+/// Where it leaves them; rows are numbered through all combinations.
+template <typename Kernel>
+__device__ __forceinline__ float *state_of(const typename Kernel::Arguments &arguments, int part, int64 row) {
+  int64 rows = Kernel::rows(arguments) * Kernel::combinations(arguments);
+  return arguments.parts.states + (part * rows + row) * state_size<Kernel>;
+}
+
 template <typename Kernel> __device__ __forceinline__ void attention(const typename Kernel::Arguments &arguments) {
   using Query = typename Kernel::Query;
   using Value = typename Kernel::Value;
+  using Position = typename Kernel::Position;
+  using Row = typename Kernel::Row;
   using Shared = SharedLayout<Kernel>;
   constexpr int threads = 32 * Kernel::warps;
   constexpr int row_tiles = Kernel::query_tile / (16 * Kernel::warps); // of 16 queries, in a warp
   constexpr int key_steps = Kernel::key_tile / 8;                      // fragments of scores side by side
   constexpr int value_steps = Kernel::value_columns / 8;               // fragments of outputs side by side
   constexpr int dot_steps = Kernel::dot_columns / 16;                  // products of a score
+  // More would be more addresses at once than registers hold.
+  constexpr int dot_unroll = row_tiles > 1 ? 2 : dot_steps > 8 ? 4 : dot_steps;
 
-  constexpr int dot_unroll = dot_steps > 8 ? 4 : dot_steps; // more addresses at once than registers hold, otherwise
-
-  // The tile of queries of this block.
-  const typename Kernel::Block block = Kernel::block(arguments, block_index());
-  const int queries = Kernel::queries(arguments), keys = Kernel::keys(arguments);
+  // The tile of rows of this block, and its part of the keys. The last queries come first: a causal mask leaves them
+  // the most keys.
+  const int parts = arguments.parts.count, part = block_index() % parts, number = block_index() / parts;
+  const int tiles = int((Kernel::rows(arguments) + Kernel::query_tile - 1) / Kernel::query_tile);
+  const int tile_row = (tiles - 1 - number % tiles) * Kernel::query_tile;
+  const typename Kernel::Block block = Kernel::block(arguments, number / tiles);
+  const int rows = Kernel::rows(arguments, block), keys = Kernel::keys(arguments);
   const int dot_width = Kernel::dot_width(arguments), value_width = Kernel::value_width(arguments);
   const int lane = thread_index() % 32;
-  const int first_query = block.first_query + thread_index() / 32 * row_tiles * 16; // of this warp
+  const int first_row = tile_row + thread_index() / 32 * row_tiles * 16; // of this warp
 
   unsigned char *shared = shared_memory();
   Query *query_tile = reinterpret_cast<Query *>(shared) + Shared::queries;
@@ -101,9 +133,13 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   // The keys to visit, and those among them for which no mask is evaluated.
   MaskRange range = {{0, keys}, {0, keys}};
   if constexpr (Kernel::has_mask)
-    range = range_of_tile<Kernel>(arguments, block, reinterpret_cast<MaskRange *>(shared + Shared::ranges * 2));
-  const int first_tile = range.possible.lower / Kernel::key_tile;
-  const int last_tile = (range.possible.upper + Kernel::key_tile - 1) / Kernel::key_tile;
+    range =
+        range_of_tile<Kernel>(arguments, block, tile_row, reinterpret_cast<MaskRange *>(shared + Shared::ranges * 2));
+  const int first_of_all = range.possible.lower / Kernel::key_tile;
+  const int last_of_all = (range.possible.upper + Kernel::key_tile - 1) / Kernel::key_tile;
+  const int tiles_of_part = (larger(last_of_all - first_of_all, 0) + parts - 1) / parts;
+  const int first_tile = first_of_all + part * tiles_of_part;
+  const int last_tile = smaller(first_tile + tiles_of_part, last_of_all);
 
   // Queries, and the first keys and values.
   const bool queries_aligned = Kernel::queries_aligned(arguments), keys_aligned = Kernel::keys_aligned(arguments),
@@ -118,23 +154,26 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   };
   if (first_tile < last_tile) {
     copy_tile<Kernel::query_tile, Kernel::dot_columns, threads>(
-        query_tile, [&](int query) { return Kernel::query_row(arguments, block, query); }, block.first_query, queries,
-        dot_width, queries_aligned);
+        query_tile, [&](int row) { return Kernel::query_row(arguments, block, Kernel::position(block, row)); },
+        tile_row, rows, dot_width, queries_aligned);
     copy_keys_and_values(first_tile);
     cp_async_commit();
   }
 
   // What the softmax has seen so far: a lane has two rows of each 16, and of their sums its own columns' share.
-  typename Kernel::Row rows[row_tiles][2];
+  auto position_of = [&](int row_tile, int element) {
+    return Kernel::position(block, smaller(first_row + row_tile * 16 + fragment_row(lane, element), rows - 1));
+  };
+  Row values[row_tiles][2];
   float largest[row_tiles][2], sum[row_tiles][2], output[row_tiles][value_steps][4] = {};
 #pragma unroll
   for (int tile = 0; tile < row_tiles; ++tile)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      int query = smaller(first_query + tile * 16 + fragment_row(lane, half * 2), queries - 1);
-      rows[tile][half] = Kernel::row(arguments, block, query);
-      largest[tile][half] = Kernel::first_maximum(arguments, block, rows[tile][half], query);
-      sum[tile][half] = Kernel::has_sink && lane % 4 == 0 ? 1.0f : 0.0f;
+      const Position at = position_of(tile, half * 2);
+      values[tile][half] = Kernel::row(arguments, block, at);
+      largest[tile][half] = Kernel::first_maximum(arguments, block, values[tile][half], at);
+      sum[tile][half] = Kernel::has_sink && part == 0 && lane % 4 == 0 ? 1.0f : 0.0f;
     }
 
   for (int tile = first_tile; tile < last_tile; ++tile) {
@@ -149,6 +188,8 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       copy_keys_and_values(tile + 1);
       cp_async_commit();
     }
+    if (first_row >= rows) // a warp without rows has no more to do
+      continue;
 
     // Scores: the products of queries and keys.
     float score[row_tiles][key_steps][4] = {};
@@ -157,8 +198,7 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       unsigned a[row_tiles][4];
 #pragma unroll
       for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
-        load_rows<Kernel::dot_columns>(a[row_tile], query_tile, first_query - block.first_query + row_tile * 16,
-                                       step * 16);
+        load_rows<Kernel::dot_columns>(a[row_tile], query_tile, first_row - tile_row + row_tile * 16, step * 16);
 #pragma unroll
       for (int pair = 0; pair < key_steps / 2; ++pair) {
         unsigned b[4];
@@ -180,20 +220,19 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
 #pragma unroll
           for (int element = 0; element < 4; ++element)
             score[row_tile][step][element] =
-                change(score[row_tile][step][element], rows[row_tile][element / 2],
-                       smaller(first_query + row_tile * 16 + fragment_row(lane, element), queries - 1),
+                change(score[row_tile][step][element], values[row_tile][element / 2], position_of(row_tile, element),
                        first_key + step * 8 + fragment_column(lane, element));
     };
     const bool is_whole = range.certain.lower <= first_key && first_key + Kernel::key_tile <= range.certain.upper;
     if (is_whole)
-      for_each_score([&](float dot, const typename Kernel::Row &row, int query, int key) {
-        return Kernel::score(arguments, block, row, dot, query, key);
+      for_each_score([&](float dot, const Row &row, const Position &at, int key) {
+        return Kernel::score(arguments, block, row, dot, at, key);
       });
     else
-      for_each_score([&](float dot, const typename Kernel::Row &row, int query, int key) {
+      for_each_score([&](float dot, const Row &row, const Position &at, int key) {
         int inside = smaller(key, keys - 1);
-        bool kept = key < keys && Kernel::mask(arguments, block, row, dot, query, inside);
-        return kept ? Kernel::score(arguments, block, row, dot, query, inside) : -infinity();
+        bool kept = key < keys && Kernel::mask(arguments, block, row, dot, at, inside);
+        return kept ? Kernel::score(arguments, block, row, dot, at, inside) : -infinity();
       });
 
     // The maximum of each row: of the lane's columns, then of those of the four lanes that have the row.
@@ -237,7 +276,6 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          int query = smaller(first_query + row_tile * 16 + fragment_row(lane, half * 2), queries - 1);
           float shift = weight_shift<Kernel>(block, largest[row_tile][half]);
 #pragma unroll
           for (int fragment = 0; fragment < 2; ++fragment) {
@@ -249,7 +287,8 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
               float weight = exp2_approximate(power);
               sum[row_tile][half] += weight;
               int key = smaller(first_key + (step * 2 + fragment) * 8 + fragment_column(lane, element), keys - 1);
-              pair[element] = Kernel::weight(arguments, block, rows[row_tile][half], weight, query, key);
+              pair[element] = Kernel::weight(arguments, block, values[row_tile][half], weight,
+                                             position_of(row_tile, half * 2), key);
             }
             weights[row_tile][fragment * 2 + half] = pack<Value>(pair[0], pair[1]);
           }
@@ -267,7 +306,7 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
     }
   }
 
-  // The sum of each row over its four lanes; outputs divided by it. A row without keys is 0, its log-sum-exp -inf.
+  // The sum of each row over its four lanes; outputs divided by it, or left to `merge`.
 #pragma unroll
   for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
 #pragma unroll
@@ -275,24 +314,71 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       float total = sum[row_tile][half];
       total += shuffle_xor(total, 1);
       total += shuffle_xor(total, 2);
-      int query = first_query + row_tile * 16 + fragment_row(lane, half * 2);
-      if (query >= queries)
+      int row = first_row + row_tile * 16 + fragment_row(lane, half * 2);
+      if (row >= rows)
         continue;
-      if (lane % 4 == 0)
-        Kernel::store_log_sum_exp(arguments, block, query,
-                                  0.69314718055994531f *
-                                      (largest[row_tile][half] * Kernel::score_scale(block) + log2_approximate(total)),
-                                  total == 0.0f);
-      float inverse = total == 0.0f ? 0.0f : 1.0f / total;
-      typename Kernel::Output *row = Kernel::output_row(arguments, block, query);
-      bool pairs_aligned = (unsigned long long)row % (2 * sizeof(typename Kernel::Output)) == 0;
+      float maximum =
+          largest[row_tile][half] == lowest() ? -infinity() : largest[row_tile][half] * Kernel::score_scale(block);
+      auto store_columns = [&](auto *target, float factor, int width) {
+        bool pairs_aligned = (unsigned long long)target % (2 * sizeof(*target)) == 0;
 #pragma unroll
-      for (int step = 0; step < value_steps; ++step) {
-        int column = step * 8 + fragment_column(lane, 0);
-        store_pair(row + column, output[row_tile][step][half * 2] * inverse,
-                   output[row_tile][step][half * 2 + 1] * inverse, value_width - column, pairs_aligned);
+        for (int step = 0; step < value_steps; ++step) {
+          int column = step * 8 + fragment_column(lane, 0);
+          store_pair(target + column, output[row_tile][step][half * 2] * factor,
+                     output[row_tile][step][half * 2 + 1] * factor, width - column, pairs_aligned);
+        }
+      };
+      if (parts > 1) {
+        float *state = state_of<Kernel>(arguments, part, number / tiles * Kernel::rows(arguments) + row);
+        if (lane % 4 == 0) {
+          state[0] = maximum;
+          state[1] = total;
+        }
+        store_columns(state + 2, 1.0f, Kernel::value_columns);
+        continue;
       }
+      const Position at = Kernel::position(block, row);
+      if (lane % 4 == 0)
+        store_log_sum_exp<Kernel>(arguments, block, at, maximum, total);
+      store_columns(Kernel::output_row(arguments, block, at), inverse_of(total), value_width);
     }
+}
+
+/// A warp has a row: what all parts of the keys have left of it, relative to the largest maximum.
+template <typename Kernel> __device__ __forceinline__ void merge(const typename Kernel::Arguments &arguments) {
+  constexpr int steps = (Kernel::value_columns + 31) / 32; // columns of a lane
+  const int lane = thread_index() % 32, number = block_index() * Kernel::warps + thread_index() / 32;
+  const int rows_of_all = int(Kernel::rows(arguments)), row = number % rows_of_all;
+  if (number >= rows_of_all * Kernel::combinations(arguments))
+    return;
+  const typename Kernel::Block block = Kernel::block(arguments, number / rows_of_all);
+  if (row >= Kernel::rows(arguments, block)) // of a group with fewer heads than the others
+    return;
+
+  const int parts = arguments.parts.count;
+  float largest = -infinity();
+  for (int part = 0; part < parts; ++part)
+    largest = fmaxf(largest, state_of<Kernel>(arguments, part, number)[0]);
+  float total = 0.0f, output[steps] = {};
+  for (int part = 0; part < parts; ++part) {
+    const float *state = state_of<Kernel>(arguments, part, number);
+    float scale = state[0] == -infinity() ? 0.0f : exp2_approximate(state[0] - largest);
+    total += state[1] * scale;
+#pragma unroll
+    for (int step = 0; step < steps; ++step)
+      if (int column = step * 32 + lane; column < Kernel::value_columns)
+        output[step] += state[2 + column] * scale;
+  }
+
+  const typename Kernel::Position at = Kernel::position(block, row);
+  if (lane == 0)
+    store_log_sum_exp<Kernel>(arguments, block, at, largest, total);
+  typename Kernel::Output *target = Kernel::output_row(arguments, block, at);
+  float inverse = inverse_of(total);
+#pragma unroll
+  for (int step = 0; step < steps; ++step)
+    if (int column = step * 32 + lane; column < Kernel::value_width(arguments))
+      target[column] = from_float<typename Kernel::Output>(output[step] * inverse);
 }
 
 } // namespace attn

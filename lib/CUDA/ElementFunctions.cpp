@@ -13,7 +13,7 @@ using namespace attn;
 using namespace attn::cuda;
 
 static constexpr const char *elementParameters =
-    "const Arguments &arguments, const Block &block, const Row &row, float dot, int query, int key";
+    "const Arguments &arguments, const Block &block, const Row &row, float dot, const Position &at, int key";
 
 /// Writes a function with these parameters.
 static FormulaWriter elementWriter(Formulas &formulas) {
@@ -124,7 +124,7 @@ static std::string maskFunctions(Formulas &formulas) {
   assign("certain.upper", range.certain.upper);
   text += fmt::format("  // Keys outside of `possible` are masked, those inside of `certain` are not.\n"
                       "  static __device__ MaskRange mask_range(const Arguments &arguments, const Block &block, "
-                      "int query, int keys) {{\n{}"
+                      "const Position &at, int keys) {{\n{}"
                       "    MaskRange range = {{{{0, keys}}, {{0, keys}}}};\n{}    return range;\n  }}\n",
                       bounds.statements(), assignments);
   return text;
@@ -139,7 +139,7 @@ static std::string weightFunction(Formulas &formulas) {
     value = fmt::format("{} ? {} : 0.0f", writer.write(sum.getWhere().front().getTerminator()->getOperand(0)).operand(),
                         value);
   return writer.function("float weight(const Arguments &arguments, const Block &block, const Row &row, float weight, "
-                         "int query, int key)",
+                         "const Position &at, int key)",
                          value);
 }
 
@@ -148,7 +148,7 @@ static std::string sinkFunction(Formulas &formulas) {
   mlir::Value sink = formulas.attention.sink();
   std::string value = sink ? writer.write(sink).operand() + " * 1.44269504088896341f" : "lowest()";
   return writer.function(
-      "float first_maximum(const Arguments &arguments, const Block &block, const Row &row, int query)", value);
+      "float first_maximum(const Arguments &arguments, const Block &block, const Row &row, const Position &at)", value);
 }
 
 std::string cuda::elementFunctions(Formulas &formulas) {

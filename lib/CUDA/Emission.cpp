@@ -21,6 +21,7 @@ public:
   llvm::Expected<CudaKernel> run();
 
 private:
+  void countRows();
   std::string blockFunctions();
   std::string structOf(Level level);
   std::string assignments(Level level);
@@ -31,49 +32,77 @@ private:
   Attention &attention;
   Formulas formulas;
   TensorCorePlan plan;
+  SizeAttr rows;                ///< Of all queries that share keys.
+  std::vector<SizeAttr> others; ///< Of the other indices.
 };
 } // namespace
 
-/// Blocks are numbered as elements of (other indices…, tiles of queries) in row-major order.
+/// The rows of all queries that share keys, and the combinations of the other indices.
+void Emission::countRows() {
+  rows = indexSize(attention.queryIndex());
+  for (mlir::BlockArgument index : attention.sum.getBody().getArguments().drop_back(2))
+    if (!attention.isOfRow(index))
+      others.push_back(indexSize(index));
+  if (!attention.sharing)
+    return;
+  rows = SizeAttr::binary(SizeKind::Mul, rows, attention.sharing->sharers());
+  others.push_back(attention.sharing->groups());
+}
+
+/// The rows that share keys are one combination of the other indices, which are numbered in row-major order. Those of
+/// one query are side by side.
 std::string Emission::blockFunctions() {
-  WeightedSumOp sum = attention.sum;
-  llvm::ArrayRef<SizeAttr> shape = sum.getResult().getType().getShape();
-  std::string product, indices;
-  for (unsigned position = shape.size() - 1; position-- > 0;) {
-    mlir::BlockArgument index = sum.getBody().getArgument(position);
-    if (index == attention.queryIndex())
-      continue;
-    std::string size = sizeText(shape[position]);
-    product += " * " + size;
-    indices +=
-        fmt::format("    block.{0} = number % {1};\n    number /= {1};\n", formulas.blockIndices.lookup(index), size);
+  std::string queries = sizeText(indexSize(attention.queryIndex()));
+  std::string count = "int64(" + queries + ")", position = "row", sharing, indices, combinations;
+  auto split = [&](const std::string &name, const std::string &size) {
+    combinations += (combinations.empty() ? "int64(" : " * ") + size + (combinations.empty() ? ")" : "");
+    indices += fmt::format("    {0} = number % {1};\n    number /= {1};\n", name, size);
+  };
+  if (attention.sharing) {
+    sharing = fmt::format(R"(  // How many {} share keys, and how many times there are so many.
+  static __host__ __device__ int sharers(const Arguments &arguments) {{ return {}; }}
+  static __host__ __device__ int groups(const Arguments &arguments) {{ return {}; }}
+)",
+                          indexName(attention.sharing->index).str(), sizeText(attention.sharing->sharers()),
+                          sizeText(attention.sharing->groups()));
+    count += " * sharers(arguments)";
+    position += " / block.sharers, block.first_sharer + row % block.sharers";
+    split("block.first_sharer", "groups(arguments)");
+    indices += fmt::format("    block.first_sharer *= sharers(arguments);\n"
+                           "    block.sharers = smaller(sharers(arguments), {} - block.first_sharer);\n",
+                           sizeText(indexSize(attention.sharing->index)));
   }
-  return fmt::format(R"(  // The blocks of a launch, and the threads and the bytes of shared memory of each.
-  static __host__ __device__ int64 blocks(const Arguments &arguments) {{
-    return int64({0} + query_tile - 1) / query_tile{1};
-  }}
+  for (mlir::BlockArgument index : llvm::reverse(attention.sum.getBody().getArguments().drop_back(2)))
+    if (!attention.isOfRow(index))
+      split("block." + formulas.blockIndices.lookup(index), sizeText(indexSize(index)));
+  return sharing +
+         fmt::format(
+             R"(  // The rows that read the same keys, and how many times there are so many: a block has a tile of them.
+  static __host__ __device__ int64 rows(const Arguments &arguments) {{ return {0}; }}
+  static __host__ __device__ int64 combinations(const Arguments &arguments) {{ return {1}; }}
   static constexpr int threads = 32 * warps;
   static __host__ __device__ constexpr int shared_bytes() {{ return SharedLayout<{2}_kernel>::bytes; }}
   // Whether this kernel is one for the sizes of a call.
   static __host__ __device__ bool fits(const Arguments &arguments) {{
-    return {3} <= dot_columns && {4} <= value_columns;
+    return {3} <= dot_columns && {4} <= value_columns && rows(arguments) <= 1 << 30;
   }}
-  // The last queries come first: a causal mask leaves them the most keys.
   static __device__ Block block(const Arguments &arguments, int number) {{
     Block block;
-    int tiles = ({0} + query_tile - 1) / query_tile;
-    block.first_query = (tiles - 1 - number % tiles) * query_tile;
-    number /= tiles;
 {5}{6}    return block;
   }}
+  // The rows of a block's combination, and which query each is.
+  static __device__ __forceinline__ int rows(const Arguments &arguments, const Block &block) {{ return {7}{8}; }}
+  static __device__ __forceinline__ Position position(const Block &block, int row) {{ return {{{9}}}; }}
 )",
-                     sizeText(indexSize(attention.queryIndex())), product, attention.kernel.getSymName().str(),
-                     sizeText(attention.dotSize()), sizeText(attention.valueSize()), indices,
-                     assignments(Level::Block));
+             count, combinations.empty() ? "1" : combinations, attention.kernel.getSymName().str(),
+             sizeText(attention.dotSize()), sizeText(attention.valueSize()), indices, assignments(Level::Block),
+             queries, attention.sharing ? " * block.sharers" : "", position);
 }
 
 std::string Emission::structOf(Level level) {
-  std::string text = level == Level::Block ? "  struct Block {\n    int first_query;\n" : "  struct Row {\n";
+  std::string text = level == Level::Block ? "  struct Block {\n" : "  struct Row {\n";
+  if (level == Level::Block && attention.sharing)
+    text += "    int first_sharer, sharers;\n";
   if (level == Level::Block)
     for (mlir::BlockArgument index : attention.sum.getBody().getArguments())
       if (formulas.blockIndices.contains(index))
@@ -97,18 +126,18 @@ std::string Emission::assignments(Level level) {
 llvm::Expected<CudaKernel> Emission::run() {
   KernelOp kernel = attention.kernel;
   std::string name = kernel.getSymName().str();
+  countRows();
   std::string functions = elementFunctions(formulas) + rowsOfTensors(formulas);
   functions += fmt::format("  static __device__ __forceinline__ Row row(const Arguments &arguments, "
-                           "const Block &block, int query) {{\n    Row row;\n{}    return row;\n  }}\n",
+                           "const Block &block, const Position &at) {{\n    Row row;\n{}    return row;\n  }}\n",
                            assignments(Level::Row));
   for (auto [part, read] :
        {std::pair("queries", attention.query), std::pair("keys", attention.key), std::pair("values", attention.value)})
     functions += fmt::format("  static __device__ __forceinline__ bool {}_aligned(const Arguments &arguments) {{ "
                              "return is_aligned({}); }}\n",
                              part, formulas.tensor(read.getTensor()));
-  for (auto [part, size] :
-       {std::pair("queries", indexSize(attention.queryIndex())), std::pair("keys", attention.sum.getKeySize()),
-        std::pair("dot_width", attention.dotSize()), std::pair("value_width", attention.valueSize())})
+  for (auto [part, size] : {std::pair("keys", attention.sum.getKeySize()), std::pair("dot_width", attention.dotSize()),
+                            std::pair("value_width", attention.valueSize())})
     functions +=
         fmt::format("  static __device__ __forceinline__ int {}(const Arguments &arguments) {{ return {}; }}\n", part,
                     sizeText(size));
@@ -122,10 +151,11 @@ llvm::Expected<CudaKernel> Emission::run() {
   CudaKernel result;
   result.name = "attn_" + name;
   result.plan = plan;
-  result.queries = indexSize(attention.queryIndex());
-  for (mlir::BlockArgument index : attention.sum.getBody().getArguments().drop_back(2))
-    if (index != attention.queryIndex())
-      result.others.push_back(indexSize(index));
+  result.rows = rows;
+  result.others = others;
+  result.keys = attention.sum.getKeySize();
+  if (attention.sharing)
+    result.sharer = indexName(attention.sharing->index);
   for (auto [size, columns] :
        {std::pair(attention.dotSize(), plan.dotColumns), {attention.valueSize(), plan.valueColumns}})
     if (!size.isConstant())
@@ -136,7 +166,7 @@ llvm::Expected<CudaKernel> Emission::run() {
   result.text = fmt::format(
       R"(
 //===----------------------------------------------------------------------===//
-// {0}: {1} queries a block of {2} warps, {3} keys a tile; dot products of {4} columns, values of {5}
+// {0}: {1} rows a block of {2} warps, {3} keys a tile; dot products of {4} columns, values of {5}
 //===----------------------------------------------------------------------===//
 
 namespace attn {{
@@ -148,10 +178,15 @@ struct {0}_kernel {{
   using Value = {9};
   using Output = {10};
 
-{11}{12}{13}{14}{15}}};
+{11}  // Where a row of a tile is.
+  struct Position {{
+    int query{19};
+  }};
+{12}{13}{14}{15}}};
 
 static_assert({0}_kernel::shared_bytes() == {17}, "the plan says otherwise");
 static_assert(sizeof({0}_kernel::Arguments) == {18}, "the runtime packs them otherwise");
+static_assert(state_size<{0}_kernel> == {20}, "the plan says otherwise");
 
 }} // namespace attn
 
@@ -159,11 +194,18 @@ extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
     const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
   attn::attention<attn::{0}_kernel>(arguments);
 }}
+
+// For launches with parts of keys: what these have left, in as many threads, {2} rows a block.
+extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
+    const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
+  attn::merge<attn::{0}_kernel>(arguments);
+}}
 )",
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
       elementType(kernel.getReturn().getOutputType(attention.output).getElementType()), argumentStruct(formulas),
-      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes);
+      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes,
+      attention.sharing ? ", " + formulas.sharer : "", plan.stateSize());
   return result;
 }
 

@@ -199,6 +199,11 @@ Expression FormulaWriter::element(ReadOp read) {
 // Integers
 //===----------------------------------------------------------------------===//
 
+/// The same for all that share keys: that of the first.
+Expression FormulaWriter::group(FloorDivOp op) {
+  return floorDivide({"block.first_sharer", {0, longestDimension - 1}}, write(op.getRhs()));
+}
+
 Expression FormulaWriter::defineInteger(mlir::Operation *op) {
   using namespace mlir;
   auto operand = [&](unsigned index) { return write(op->getOperand(index)); };
@@ -213,7 +218,11 @@ Expression FormulaWriter::defineInteger(mlir::Operation *op) {
       .Case([&](arith::AddIOp) { return add(operand(0), operand(1)); })
       .Case([&](arith::SubIOp) { return subtract(operand(0), operand(1)); })
       .Case([&](arith::MulIOp) { return multiply(operand(0), operand(1)); })
-      .Case([&](FloorDivOp) { return floorDivide(operand(0), operand(1)); })
+      .Case([&](FloorDivOp quotient) {
+        if (formulas.attention.isGroup(quotient))
+          return group(quotient);
+        return floorDivide(operand(0), operand(1));
+      })
       .Case([&](ModOp) { return floorModulo(operand(0), operand(1)); })
       .Case([&](arith::MaxSIOp) { return extremum(operand(0), operand(1), true); })
       .Case([&](arith::MinSIOp) { return extremum(operand(0), operand(1), false); })

@@ -64,7 +64,7 @@ public:
   std::string field(Level level, llvm::StringRef name, const std::string &type, const std::string &value);
   llvm::ArrayRef<Field> fields(Level level) const { return level == Level::Block ? blockFields : rowFields; }
 
-  /// An index variable: "query", "key", or a member of `block`.
+  /// An index variable: "key", or a member of `at` or `block`.
   std::string index(mlir::Value index) const;
   /// A tensor's member of `arguments`.
   std::string tensor(mlir::Value parameter) const;
@@ -79,6 +79,7 @@ public:
   std::map<std::string, std::string> sizes;
   std::vector<std::string> parameters, outputs;
   llvm::DenseMap<mlir::Value, std::string> blockIndices; ///< Of the sum's index variables.
+  std::string sharer;                                    ///< The index of those that share keys, if there is one.
 
 private:
   Names members, blockNames, rowNames;
@@ -89,7 +90,7 @@ private:
 std::string elementType(mlir::Type type);
 
 /// Writes the formulas of one function, whose parameters are `arguments` and, as far as it has them, `block`, `row`,
-/// `query`, `key`, `dot` and `weight`.
+/// `at` (the query), `key`, `dot` and `weight`.
 class FormulaWriter {
 public:
   /// `level` is how often the function is called; `hasRow` whether it has `row`.
@@ -115,6 +116,7 @@ private:
   Expression element(ReadOp read);
   Expression define(mlir::Operation *op);
   Expression defineInteger(mlir::Operation *op);
+  Expression group(FloorDivOp op);
   Expression unsupported(mlir::Operation *op);
 
   // Floats and booleans (Floats.cpp).

@@ -3,6 +3,8 @@
 #include "Formula.h"
 #include "attn/Analysis/Dependence.h"
 
+#include "llvm/ADT/DenseSet.h"
+
 #include <fmt/format.h>
 
 using namespace attn;
@@ -10,15 +12,16 @@ using namespace attn::cuda;
 
 /// Words that are no names in C++, and macros of the headers that come with it.
 static const char *const words[] = {
-    "alignas",   "alignof",   "and",      "asm",      "auto",     "bitand",  "bitor",    "bool",     "break",
-    "case",      "catch",     "char",     "class",    "compl",    "concept", "const",    "continue", "decltype",
-    "default",   "delete",    "do",       "double",   "else",     "enum",    "explicit", "export",   "extern",
-    "false",     "float",     "for",      "friend",   "goto",     "if",      "inline",   "int",      "long",
-    "mutable",   "namespace", "new",      "noexcept", "not",      "nullptr", "operator", "or",       "private",
-    "protected", "public",    "register", "requires", "return",   "short",   "signed",   "sizeof",   "static",
-    "struct",    "switch",    "template", "this",     "throw",    "true",    "try",      "typedef",  "typeid",
-    "typename",  "union",     "unsigned", "using",    "virtual",  "void",    "volatile", "wchar_t",  "while",
-    "xor",       "linux",     "unix",     "NULL",     "INFINITY", "NAN",     "I",        "size",     "first_query"};
+    "alignas",   "alignof",   "and",         "asm",      "auto",     "bitand",  "bitor",    "bool",     "break",
+    "case",      "catch",     "char",        "class",    "compl",    "concept", "const",    "continue", "decltype",
+    "default",   "delete",    "do",          "double",   "else",     "enum",    "explicit", "export",   "extern",
+    "false",     "float",     "for",         "friend",   "goto",     "if",      "inline",   "int",      "long",
+    "mutable",   "namespace", "new",         "noexcept", "not",      "nullptr", "operator", "or",       "private",
+    "protected", "public",    "register",    "requires", "return",   "short",   "signed",   "sizeof",   "static",
+    "struct",    "switch",    "template",    "this",     "throw",    "true",    "try",      "typedef",  "typeid",
+    "typename",  "union",     "unsigned",    "using",    "virtual",  "void",    "volatile", "wchar_t",  "while",
+    "xor",       "linux",     "unix",        "NULL",     "INFINITY", "NAN",     "I",        "size",     "parts",
+    "query",     "sharers",   "first_sharer"};
 
 std::string Names::unique(llvm::StringRef wanted) {
   if (taken.empty())
@@ -52,17 +55,29 @@ Formulas::Formulas(Attention &attention) : attention(attention) {
   for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
     outputs.push_back(members.unique(kernel.getReturn().getOutputName(number)));
   for (mlir::BlockArgument index : attention.sum.getBody().getArguments())
-    if (index != attention.queryIndex() && index != attention.keyIndex() && index != attention.columnIndex())
+    if (!attention.isOfRow(index) && index != attention.keyIndex() && index != attention.columnIndex())
       blockIndices[index] = blockNames.unique(indexName(index));
+  if (attention.sharing)
+    sharer = Names().unique(indexName(attention.sharing->index));
 }
 
 Level Formulas::levelOf(mlir::Value value) const {
   Level level = Level::Block;
-  for (mlir::Value index : dependence(value)) {
-    auto own = attention.indices.find(index);
-    if (own == attention.indices.end() || own->second == attention.keyIndex())
+  llvm::SmallVector<mlir::Value> todo = {value};
+  llvm::DenseSet<mlir::Value> seen;
+  while (!todo.empty()) {
+    mlir::Value part = todo.pop_back_val();
+    if (!seen.insert(part).second || mlir::isa<AttnTensorType>(part.getType()) || attention.isGroup(part))
+      continue;
+    mlir::Operation *op = part.getDefiningOp();
+    if (op && !mlir::isa<ReduceOp>(op)) {
+      llvm::append_range(todo, op->getOperands());
+      continue;
+    }
+    mlir::BlockArgument own = attention.indices.lookup(part);
+    if (!own || own == attention.keyIndex()) // the product, or a column of one
       return Level::Element;
-    if (own->second == attention.queryIndex())
+    if (attention.isOfRow(own))
       level = Level::Row;
   }
   return level;
@@ -81,7 +96,9 @@ std::string Formulas::field(Level level, llvm::StringRef name, const std::string
 std::string Formulas::index(mlir::Value index) const {
   mlir::BlockArgument own = attention.indices.lookup(index);
   if (own == attention.queryIndex())
-    return "query";
+    return "at.query";
+  if (attention.isOfRow(own))
+    return "at." + sharer;
   if (own == attention.keyIndex())
     return "key";
   return "block." + blockIndices.lookup(own);

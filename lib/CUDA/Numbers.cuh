@@ -30,6 +30,13 @@ template <typename Element, int rank> struct Tensor {
   int64 stride[rank];
 };
 
+/// In how many parts a launch visits the keys of each row, and where each leaves its state of the rows, where there are
+/// more than one.
+struct Parts {
+  float *states;
+  int count;
+};
+
 __device__ constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000); }
 /// Below every score, and finite: what the maximum of no scores is.
 __device__ constexpr float lowest() { return -3.402823466e38f; }

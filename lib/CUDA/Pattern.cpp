@@ -5,6 +5,7 @@
 #include "attn/Analysis/Fusion.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace attn;
 using namespace attn::cuda;
@@ -28,13 +29,38 @@ mlir::BlockArgument Attention::columnIndex() { return sum.getBody().getArguments
 SizeAttr Attention::dotSize() { return dots.front().getSize(0); }
 SizeAttr Attention::valueSize() { return indexSize(columnIndex()); }
 
+SizeAttr Sharing::sharers() const {
+  if (!group)
+    return indexSize(index);
+  // At least 1: group + 1 // (group + 1).
+  SizeAttr one = SizeAttr::constant(group.getContext(), 1);
+  SizeAttr isZero = SizeAttr::binary(SizeKind::FloorDiv, one, SizeAttr::binary(SizeKind::Add, group, one));
+  return group.isConstant() ? group : SizeAttr::binary(SizeKind::Add, group, isZero);
+}
+
+SizeAttr Sharing::groups() const {
+  SizeAttr one = SizeAttr::constant(sharers().getContext(), 1);
+  if (!group)
+    return one;
+  SizeAttr rounded = SizeAttr::binary(SizeKind::Add, indexSize(index), SizeAttr::binary(SizeKind::Sub, sharers(), one));
+  return SizeAttr::binary(SizeKind::FloorDiv, rounded, sharers());
+}
+
+bool Attention::isGroup(mlir::Value value) {
+  auto division = sharing && sharing->group ? value.getDefiningOp<FloorDivOp>() : FloorDivOp();
+  return division && indices.lookup(division.getLhs()) == sharing->index && sizeOf(division.getRhs()) == sharing->group;
+}
+
+bool Attention::isOfRow(mlir::BlockArgument own) { return own == queryIndex() || (sharing && own == sharing->index); }
+
 bool Attention::readsAtPairs() {
   bool found = false;
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
     if (tensor)
       for (ReadOp read : definition(tensor).getOps<ReadOp>())
         found |= llvm::any_of(dependence(read.getResult()), [&](mlir::Value index) {
-          return indices.lookup(index) == keyIndex() || indices.lookup(index) == queryIndex();
+          mlir::BlockArgument own = indices.lookup(index);
+          return own && (own == keyIndex() || isOfRow(own));
         });
   return found;
 }
@@ -65,6 +91,9 @@ public:
                       &Recognition::findValue, &Recognition::checkReads})
       if (std::string problem = (this->*step)(); !problem.empty())
         return llvm::createStringError(problem);
+    for (mlir::BlockArgument index : llvm::reverse(attention.sum.getBody().getArguments().drop_back(2)))
+      if (index != attention.queryIndex() && !attention.sharing)
+        attention.sharing = sharingOf(index);
     return attention;
   }
 
@@ -237,6 +266,33 @@ private:
       if (tensor)
         check(tensor.getDefiningOp());
     return problem;
+  }
+
+  /// How queries of one index share keys and values; nothing where each has its own.
+  std::optional<Sharing> sharingOf(mlir::BlockArgument index) {
+    Sharing sharing{index, {}};
+    llvm::SmallVector<mlir::Value> todo(attention.key.getSubscripts());
+    llvm::append_range(todo, attention.value.getSubscripts());
+    llvm::DenseSet<mlir::Value> seen;
+    while (!todo.empty()) {
+      mlir::Value value = todo.pop_back_val();
+      if (!seen.insert(value).second || mlir::isa<AttnTensorType>(value.getType()))
+        continue;
+      if (attention.indices.lookup(value) == index)
+        return std::nullopt;
+      mlir::Operation *op = value.getDefiningOp();
+      if (auto division = mlir::dyn_cast_or_null<FloorDivOp>(op);
+          division && attention.indices.lookup(division.getLhs()) == index) {
+        std::optional<SizeAttr> group = sizeOf(division.getRhs());
+        if (!group || !isNeverNegative(*group) || (sharing.group && sharing.group != *group) ||
+            (group->isConstant() && group->getValue() <= 1))
+          return std::nullopt;
+        sharing.group = *group;
+      } else if (op) {
+        llvm::append_range(todo, op->getOperands());
+      }
+    }
+    return sharing;
   }
 
   Attention attention;

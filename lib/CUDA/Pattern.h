@@ -20,6 +20,17 @@
 
 namespace attn::cuda {
 
+/// An index of the sum whose queries read the same keys and values, such as the heads of a group.
+struct Sharing {
+  mlir::BlockArgument index;
+  SizeAttr group; ///< G where they are read at index // G; null where they do not depend on the index.
+
+  /// How many in a row share keys. A group of 0 is read as the language does: h // 0 is 0, of each by itself.
+  SizeAttr sharers() const;
+  /// How many times there are so many; there are fewer in the last one where that does not come out even.
+  SizeAttr groups() const;
+};
+
 struct Attention {
   KernelOp kernel;
   WeightedSumOp sum;
@@ -32,6 +43,7 @@ struct Attention {
 
   /// What each index variable of the formulas is: one of the sum's.
   llvm::DenseMap<mlir::Value, mlir::BlockArgument> indices;
+  std::optional<Sharing> sharing;
 
   mlir::BlockArgument queryIndex();
   mlir::BlockArgument keyIndex();
@@ -39,7 +51,12 @@ struct Attention {
   /// The sizes of the dot product and of the values' rows.
   SizeAttr dotSize();
   SizeAttr valueSize();
-  /// Whether the score or its mask reads a tensor, besides those of the product, at the query or the key.
+  /// Whether `value` is the number of a group: `index // G` of those that share keys.
+  bool isGroup(mlir::Value value);
+  /// Whether `own` changes from row to row of a tile: the query, and the index of those that share keys.
+  bool isOfRow(mlir::BlockArgument own);
+  /// Whether the score or its mask reads a tensor, besides those of the product, at the query, its head in a group or
+  /// the key.
   bool readsAtPairs();
   /// The formula of the score, the mask or the sink. Null where there is none.
   mlir::Value score();

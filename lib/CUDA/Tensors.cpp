@@ -17,12 +17,12 @@ static std::string rowFunctions(Formulas &formulas) {
     FormulaWriter writer(formulas, level, /*hasRow=*/false);
     std::string address = writer.rowAddress(read);
     text += writer.function(
-        fmt::format("const {} *{}_row(const Arguments &arguments, const Block &block, int {})", type, name, index),
+        fmt::format("const {} *{}_row(const Arguments &arguments, const Block &block, {})", type, name, index),
         address);
   };
-  add("query", "Query", "query", Level::Row, formulas.attention.query);
-  add("key", "Query", "key", Level::Element, formulas.attention.key);
-  add("value", "Value", "key", Level::Element, formulas.attention.value);
+  add("query", "Query", "const Position &at", Level::Row, formulas.attention.query);
+  add("key", "Query", "int key", Level::Element, formulas.attention.key);
+  add("value", "Value", "int key", Level::Element, formulas.attention.value);
   return text;
 }
 
@@ -41,7 +41,7 @@ static std::string outputFunctions(const Formulas &formulas) {
   WeightedSumOp sum = attention.sum;
   llvm::SmallVector<mlir::Value> rows(sum.getBody().getArguments().drop_back(2));
   std::string text = fmt::format("  static __device__ __forceinline__ Output *output_row(const Arguments &arguments, "
-                                 "const Block &block, int query) {{\n    return {};\n  }}\n",
+                                 "const Block &block, const Position &at) {{\n    return {};\n  }}\n",
                                  place(attention.output, rows));
   std::string store;
   if (attention.logSumExp) {
@@ -51,7 +51,7 @@ static std::string outputFunctions(const Formulas &formulas) {
                         place(*attention.logSumExp, subscripts), type);
   }
   return text + fmt::format("  static __device__ __forceinline__ void store_log_sum_exp(const Arguments &arguments, "
-                            "const Block &block, int query, float value, bool is_empty) {{\n{}  }}\n",
+                            "const Block &block, const Position &at, float value, bool is_empty) {{\n{}  }}\n",
                             store);
 }
 
@@ -79,7 +79,7 @@ std::string cuda::argumentStruct(const Formulas &formulas) {
     sizes += (sizes.empty() ? "" : ", ") + formulas.sizes.at(name.str());
   if (!sizes.empty())
     text += "    struct {\n      int " + sizes + ";\n    } size;\n";
-  return text + "  };\n";
+  return text + "    Parts parts;\n  };\n";
 }
 
 int64_t cuda::argumentBytes(KernelOp kernel) {
@@ -99,5 +99,7 @@ int64_t cuda::argumentBytes(KernelOp kernel) {
   for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
     addTensor(kernel.getReturn().getOutputType(number));
   add(4, kernel.getSizeNames().size());
+  add(8, 1); // the parts of keys: where their states go, and how many there are
+  add(4, 1);
   return llvm::alignTo(bytes, alignment);
 }

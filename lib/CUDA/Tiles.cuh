@@ -90,10 +90,11 @@ __device__ __forceinline__ void load_transposed(unsigned (&b)[4], const Element 
 /// Two numbers that are side by side in a row, of which `count` are inside; at once where the pair is aligned.
 template <typename Element>
 __device__ __forceinline__ void store_pair(Element *target, float first, float second, int count, bool aligned) {
-  if (sizeof(Element) == 2 && aligned && count >= 2) {
-    *reinterpret_cast<unsigned *>(target) = pack<Element>(first, second);
-    return;
-  }
+  if constexpr (sizeof(Element) == 2)
+    if (aligned && count >= 2) {
+      *reinterpret_cast<unsigned *>(target) = pack<Element>(first, second);
+      return;
+    }
   if (count >= 1)
     target[0] = from_float<Element>(first);
   if (count >= 2)

@@ -94,12 +94,12 @@ struct VariantInterface {
 
 /// See attn_launch.
 struct LaunchInterface {
-  std::string function;
+  std::string function, merge;
   std::vector<CudaImage> images;
-  SizeProgram blocks;
-  int64_t threads, sharedBytes;
+  SizeProgram rows, others, keys;
+  int64_t tileRows, tileKeys, threads, sharedBytes, mergedRows, stateSize;
   std::vector<std::pair<SizeProgram, int64_t>> limits;
-  std::vector<int64_t> rows;
+  std::vector<int64_t> contiguous;
 };
 
 /// How a kernel runs on one machine: see attn_program.

@@ -7,17 +7,6 @@
 
 using namespace attn;
 
-/// The number of blocks: tiles of queries times the other indices.
-static SizeAttr blocksOf(const CudaKernel &kernel) {
-  mlir::MLIRContext *context = kernel.queries.getContext();
-  auto constant = [&](int64_t value) { return SizeAttr::constant(context, value); };
-  SizeAttr rounded = SizeAttr::binary(SizeKind::Add, kernel.queries, constant(kernel.plan.queries - 1));
-  SizeAttr blocks = SizeAttr::binary(SizeKind::FloorDiv, rounded, constant(kernel.plan.queries));
-  for (SizeAttr size : kernel.others)
-    blocks = SizeAttr::binary(SizeKind::Mul, blocks, size);
-  return blocks;
-}
-
 llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kernel, const KernelInterface &interface) {
   if (!kernel.tensorCores)
     return llvm::Error::success();
@@ -26,21 +15,32 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kern
   for (auto [position, size] : llvm::enumerate(interface.sizes))
     positions[size.name] = position;
   LaunchInterface launch;
-  launch.blocks = sizeProgram(blocksOf(code), positions);
-  // Sizes that are nested as deeply as can be: the product would be too deep.
-  if (stackDepth(launch.blocks) > ATTN_STACK_DEPTH)
-    return llvm::Error::success();
+  SizeAttr others = SizeAttr::constant(code.rows.getContext(), 1);
+  for (SizeAttr size : code.others)
+    others = SizeAttr::binary(SizeKind::Mul, others, size);
+  launch.rows = sizeProgram(code.rows, positions);
+  launch.others = sizeProgram(others, positions);
+  launch.keys = sizeProgram(code.keys, positions);
+  // Sizes that are nested as deeply as can be: the products would be too deep.
+  for (const SizeProgram &size : {launch.rows, launch.others})
+    if (stackDepth(size) > ATTN_STACK_DEPTH)
+      return llvm::Error::success();
   auto images = compileCuda(cudaHeaders() + code.text, code.name, kernel.architectures);
   if (!images)
     return images.takeError();
   launch.function = code.name;
+  launch.merge = code.name + "_merge";
   launch.images = std::move(*images);
   launch.threads = code.plan.threads();
   launch.sharedBytes = code.plan.sharedBytes();
+  launch.tileRows = code.plan.queries;
+  launch.tileKeys = code.plan.keys;
+  launch.mergedRows = code.plan.warps;
+  launch.stateSize = code.plan.stateSize();
   for (auto [size, atMost] : code.limits)
     launch.limits.push_back({sizeProgram(size, positions), atMost});
-  llvm::append_range(launch.rows, code.rowInputs);
-  launch.rows.push_back(interface.inputs.size() + interface.sizes.size() + code.rowOutput);
+  llvm::append_range(launch.contiguous, code.rowInputs);
+  launch.contiguous.push_back(interface.inputs.size() + interface.sizes.size() + code.rowOutput);
   program.launch = std::move(launch);
   return llvm::Error::success();
 }

@@ -91,7 +91,8 @@ static llvm::Error checkTarget(const llvm::Triple &triple) {
 /// Of the runtime: Cuda.c or OpenCl.c.
 static bool isOfDevice(llvm::StringRef function, Device device) {
   if (device == Device::Cuda)
-    return function.starts_with("halide_cuda_") || function == "attn_set_cuda_stream";
+    return function.starts_with("halide_cuda_") || function == "attn_set_cuda_stream" ||
+           function == "attn_cuda_multiprocessors";
   return function.starts_with("halide_opencl_") || function == "halide_acquire_cl_context" ||
          function == "halide_release_cl_context" || function == "attn_set_opencl_queue";
 }

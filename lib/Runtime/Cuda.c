@@ -91,6 +91,17 @@ static int primary_context(int index, void **context) {
   return 0;
 }
 
+int attn_cuda_multiprocessors(void) {
+  enum { MULTIPROCESSOR_COUNT = 16 };
+  typedef int (*get)(int *, int);
+  typedef int (*get_attribute)(int *, int, int);
+  int device = 0, count = 0;
+  if (((get)driver_function("cuDeviceGet"))(&device, attn_cuda_device) ||
+      ((get_attribute)driver_function("cuDeviceGetAttribute"))(&count, MULTIPROCESSOR_COUNT, device))
+    return 0;
+  return count;
+}
+
 int halide_cuda_acquire_context(void *user, void **context, _Bool create) {
   (void)user;
   (void)create;

@@ -1,4 +1,4 @@
-/*===- Launch.c - One launch on a GPU in place of a kernel's steps --------===*
+/*===- Launch.c - A launch on a GPU in place of a kernel's steps ----------===*
  *
  * Kernels for tensor cores are images for several devices. What loads and launches them is Halide's runtime, as for its
  * own kernels: they have the same context, stream and errors.
@@ -26,8 +26,8 @@ static int is_for_call(const attn_launch *launch, void *const *arguments, const 
     if (attn_evaluate(&launch->limits[i].size, sizes, 0, &size) || size > launch->limits[i].at_most)
       return 0;
   }
-  for (int64_t i = 0; i < launch->row_count; ++i)
-    if (!has_unit_stride(arguments[launch->rows[i]]))
+  for (int64_t i = 0; i < launch->contiguous_count; ++i)
+    if (!has_unit_stride(arguments[launch->contiguous[i]]))
       return 0;
   return 1;
 }
@@ -55,7 +55,46 @@ static void append_tensor(structure *all, const attn_halide_buffer *buffer) {
   }
 }
 
-static void pack(const attn_signature *signature, void *const *arguments, structure *all) {
+/* How many blocks and parts of keys a launch has, and in how much memory these leave states of rows. */
+typedef struct {
+  int64_t blocks; /* of each part */
+  int64_t parts;
+  int64_t rows; /* of all blocks */
+  attn_halide_buffer states;
+  attn_halide_dimension extent; /* of `states` */
+} grid;
+
+/* Where there are fewer blocks than multiprocessors, each tile's keys are shared by so many that a multiprocessor has
+ * two of them, but none has fewer than two tiles of keys. */
+static int64_t count_parts(const attn_launch *launch, int64_t blocks, int64_t keys) {
+  enum { BLOCKS = 2, TILES = 2 };
+  int64_t multiprocessors = launch->launcher->multiprocessors();
+  int64_t tiles = (keys + launch->tile_keys - 1) / launch->tile_keys;
+  if (blocks <= 0 || blocks >= multiprocessors || tiles < 2 * TILES)
+    return 1;
+  int64_t parts = BLOCKS * multiprocessors / blocks;
+  int64_t each = (tiles + parts - 1) / parts;
+  each = each < TILES ? TILES : each;
+  return (tiles + each - 1) / each;
+}
+
+/* Whether there is a grid for a call with these sizes. */
+static int find_grid(const attn_launch *launch, const int64_t *sizes, grid *grid) {
+  int64_t rows = 0, others = 0, keys = 0;
+  if (attn_evaluate(&launch->rows, sizes, 0, &rows) || attn_evaluate(&launch->others, sizes, 0, &others) ||
+      attn_evaluate(&launch->keys, sizes, 0, &keys) || rows > ATTN_MAX_EXTENT)
+    return 0;
+  int64_t tiles = (rows + launch->tile_rows - 1) / launch->tile_rows;
+  if (__builtin_mul_overflow(tiles, others, &grid->blocks) || grid->blocks > INT32_MAX)
+    return 0;
+  grid->parts = count_parts(launch, grid->blocks, keys);
+  grid->rows = rows * others;
+  grid->extent = (attn_halide_dimension){0, (int32_t)(grid->parts * grid->rows * launch->state_size), 1, 0};
+  grid->states = (attn_halide_buffer){0, 0, 0, 0, kDLFloat, 32, 1, 1, &grid->extent, 0};
+  return 1;
+}
+
+static void pack(const attn_signature *signature, void *const *arguments, const grid *grid, structure *all) {
   all->size = 0;
   int64_t first_output = signature->input_count + signature->size_count;
   for (int64_t i = 0; i < signature->input_count; ++i)
@@ -67,6 +106,9 @@ static void pack(const attn_signature *signature, void *const *arguments, struct
     append_tensor(all, arguments[first_output + i]);
   for (int64_t i = 0; i < signature->size_count; ++i)
     append(all, arguments[signature->input_count + i], sizeof(int32_t));
+  int32_t parts = (int32_t)grid->parts;
+  append(all, &grid->states.device, sizeof grid->states.device);
+  append(all, &parts, sizeof parts);
 }
 
 /* Inputs that are in the CPU's memory are copied, outputs that are there get memory on the device. */
@@ -80,8 +122,33 @@ static int place(const attn_signature *signature, const attn_launcher *launcher,
   return error;
 }
 
-static int run(const attn_signature *signature, const attn_launch *launch, const attn_image *image,
-               void *const *arguments, int64_t blocks) {
+static int launch_function(const attn_launch *launch, const char *function, int64_t blocks, int64_t shared_bytes,
+                           structure *given) {
+  const int8_t is_buffer[2] = {0, 0};
+  const uint64_t types[2] = {0, 0};
+  void *pointers[2] = {&given->data, 0};
+  return launch->launcher->run(0, *launch->state, function, (int)blocks, 1, 1, (int)launch->threads, 1, 1,
+                               (int)shared_bytes, types, pointers, is_buffer);
+}
+
+/* What parts leave is in memory that Halide's runtime keeps for later calls in this stream: nobody waits for it. */
+static int run_parts(const attn_signature *signature, const attn_launch *launch, void *const *arguments, grid *grid) {
+  int has_parts = grid->parts > 1;
+  int error = has_parts ? launch->launcher->allocate(0, &grid->states, launch->launcher->interface()) : 0;
+  structure given;
+  if (!error) {
+    pack(signature, arguments, grid, &given);
+    error = launch_function(launch, launch->function, grid->blocks * grid->parts, launch->shared_bytes, &given);
+  }
+  int64_t merging = (grid->rows + launch->merged_rows - 1) / launch->merged_rows;
+  if (!error && has_parts)
+    error = launch_function(launch, launch->merge, merging, 0, &given);
+  return error;
+}
+
+static int run(const attn_signature *signature, const attn_program *program, const attn_image *image,
+               void *const *arguments, grid *grid) {
+  const attn_launch *launch = program->launch;
   const attn_launcher *launcher = launch->launcher;
   int error = place(signature, launcher, arguments);
   if (error)
@@ -89,13 +156,8 @@ static int run(const attn_signature *signature, const attn_launch *launch, const
   error = launcher->load(0, launch->state, image->data, (int)image->bytes);
   if (error)
     return error;
-  structure given;
-  pack(signature, arguments, &given);
-  const int8_t is_buffer[2] = {0, 0};
-  const uint64_t types[2] = {0, 0};
-  void *pointers[2] = {&given.data, 0};
-  error = launcher->run(0, *launch->state, launch->function, (int)blocks, 1, 1, (int)launch->threads, 1, 1,
-                        (int)launch->shared_bytes, types, pointers, is_buffer);
+  error = run_parts(signature, launch, arguments, grid);
+  program->device->free(0, &grid->states);
   launcher->release(0, *launch->state);
   for (int64_t i = 0; !error && i < signature->output_count; ++i) {
     attn_halide_buffer *output = arguments[signature->input_count + signature->size_count + i];
@@ -110,7 +172,7 @@ int attn_run_launch(const attn_signature *signature, const attn_program *program
   if (!launch || !is_for_call(launch, arguments, sizes))
     return 0;
   int major = 0, minor = 0;
-  int64_t blocks = 0;
+  grid grid;
   attn_clear_error();
   int error = program->device->capability(0, &major, &minor);
   const attn_image *image = launch->images, *end = image + launch->image_count;
@@ -118,10 +180,10 @@ int attn_run_launch(const attn_signature *signature, const attn_program *program
     ++image;
   if (!error && image == end)
     return 0;
-  if (!error && (attn_evaluate(&launch->blocks, sizes, 0, &blocks) || blocks > INT32_MAX))
+  if (!error && !find_grid(launch, sizes, &grid))
     return 0;
   if (!error)
-    error = run(signature, launch, image, arguments, blocks);
+    error = run(signature, program, image, arguments, &grid);
   *launched = 1;
   int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
   return error ? attn_device_error(signature, program->device, code) : 0;

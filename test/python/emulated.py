@@ -1,8 +1,9 @@
 """Runs the text of `attnc --emit=cuda` on the CPU: g++ compiles it against lib/CUDA/Emulation.h, ctypes calls it.
 
 A library holds many kernels, each with the function `run_NAME(arguments, seed, message, size)`: it runs all blocks of a
-launch, and returns the emulator's error in `message`, empty where there is none. `launch_attn_NAME` is the same for the
-driver of test/Tools/Inputs/fake_cuda.c, which was told the sizes of the launch.
+launch and, where keys are in parts, those of the launch that merges them, and returns the emulator's error in `message`,
+empty where there is none. `launch_attn_NAME` and `launch_attn_NAME_merge` are the same for the driver of
+test/Tools/Inputs/fake_cuda.c, which was told the sizes of the launches.
 """
 
 import ctypes
@@ -27,15 +28,33 @@ SCALARS = {
 ENTRY = """
 extern "C" void run_{name}(const void *arguments, unsigned seed, char *message, int size) {{
   using Kernel = attn::{name}_kernel;
-  const auto &given = *static_cast<const Kernel::Arguments *>(arguments);
-  std::string error = attn::emulation::launch(Kernel::blocks(given), Kernel::threads, Kernel::shared_bytes(), seed,
+  Kernel::Arguments given = *static_cast<const Kernel::Arguments *>(arguments);
+  auto rows = Kernel::rows(given), combinations = Kernel::combinations(given);
+  int blocks = (rows + Kernel::query_tile - 1) / Kernel::query_tile * combinations * given.parts.count;
+  int merging = (rows * combinations + Kernel::warps - 1) / Kernel::warps;
+  std::vector<float> states(given.parts.count * rows * combinations * attn::state_size<Kernel>, attn::infinity());
+  given.parts.states = states.data();
+  std::string error = attn::emulation::launch(blocks, Kernel::threads, Kernel::shared_bytes(), seed,
                                               [&] {{ attn_{name}(given); }});
+  if (error.empty() && given.parts.count > 1)
+    error = attn::emulation::launch(merging, Kernel::threads, 0, seed, [&] {{ attn_{name}_merge(given); }});
   snprintf(message, size, "%s", error.c_str());
+}}
+extern "C" void rows_{name}(const void *arguments, long long *rows, long long *combinations) {{
+  const auto &given = *static_cast<const attn::{name}_kernel::Arguments *>(arguments);
+  *rows = attn::{name}_kernel::rows(given);
+  *combinations = attn::{name}_kernel::combinations(given);
 }}
 extern "C" void launch_attn_{name}(const void *arguments, unsigned blocks, unsigned threads, unsigned shared, char *message,
                                    size_t size) {{
   const auto &given = *static_cast<const attn::{name}_kernel::Arguments *>(arguments);
   std::string error = attn::emulation::launch(blocks, threads, shared, 0, [&] {{ attn_{name}(given); }});
+  snprintf(message, size, "%s", error.c_str());
+}}
+extern "C" void launch_attn_{name}_merge(const void *arguments, unsigned blocks, unsigned threads, unsigned shared,
+                                         char *message, size_t size) {{
+  const auto &given = *static_cast<const attn::{name}_kernel::Arguments *>(arguments);
+  std::string error = attn::emulation::launch(blocks, threads, shared, 0, [&] {{ attn_{name}_merge(given); }});
   snprintf(message, size, "%s", error.c_str());
 }}
 """
@@ -74,14 +93,20 @@ class Library:
         assert done.returncode == 0, done.stderr[:4000]
         self.library = ctypes.CDLL(str(target))
 
-    def run(self, name, tensors, sizes, seed=0):
-        """Runs a kernel on tensors, inputs and outputs alike, and numbers for scalars. Raises RuntimeError for what the
-        emulator finds."""
-        arguments = pack(self.fields[name], tensors, sizes)
+    def run(self, name, tensors, sizes, seed=0, parts=1):
+        """Runs a kernel on tensors, inputs and outputs alike, and numbers for scalars, with keys in so many parts. Raises
+        RuntimeError for what the emulator finds."""
+        arguments = pack(self.fields[name], tensors, sizes, parts)
         message = ctypes.create_string_buffer(512)
         getattr(self.library, f"run_{name}")(ctypes.byref(arguments), seed, message, len(message))
         if message.value:
             raise RuntimeError(message.value.decode())
+
+    def rows(self, name, tensors, sizes):
+        """How many rows read the same keys, and how many times there are so many."""
+        arguments, rows, combinations = pack(self.fields[name], tensors, sizes, 1), ctypes.c_int64(), ctypes.c_int64()
+        getattr(self.library, f"rows_{name}")(ctypes.byref(arguments), ctypes.byref(rows), ctypes.byref(combinations))
+        return rows.value, combinations.value
 
 
 def fields(text):
@@ -96,7 +121,7 @@ def fields(text):
     return found, re.search(r"int ([\w, ]+);", sizes)[1].split(", ")
 
 
-def pack(members, tensors, sizes):
+def pack(members, tensors, sizes, parts):
     found, names = members
     layout, values = [], []
     for name, kind in found:
@@ -110,5 +135,7 @@ def pack(members, tensors, sizes):
             values += [tensor.data_ptr(), (ctypes.c_int64 * kind)(*tensor.stride())]
     layout += [(f"size {name}", ctypes.c_int32) for name in names]
     values += [sizes[name] for name in names]
+    layout += [("states of parts", ctypes.c_void_p), ("parts", ctypes.c_int32)]
+    values += [None, parts]
     Arguments = type("Arguments", (ctypes.Structure,), {"_fields_": layout})
     return Arguments(*values)

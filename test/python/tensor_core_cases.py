@@ -191,5 +191,82 @@ FEATURES = {
     "unseen_3": unseen(3),
     "unseen_6": unseen(6),
 }
+DECODING = dict(B=2, H=8, M=1, N=300)
+# Features whose heads share keys, shapes for them, and the members of a row's position.
+SHARED = {
+    "constant": (
+        Feature(keys=("B, (H + 3) // 4, N", "b, h // 4, n"), lse=True),
+        [DECODING, dict(B=1, H=10, M=33, N=70)],
+        "int query, h;",
+    ),
+    # Everything changes with the head: the keys that the mask leaves as well.
+    "of_heads": (
+        Feature(
+            ", bias: {t}[B, H, M, N], length: i32[B, H], window: i32[H], cap: f32[H], sink: f32[H]",
+            lambda s, dtype: {
+                "bias": with_missing(torch.randn(s["B"], s["H"], s["M"], s["N"])).to(dtype),
+                "length": integers(0, s["N"], (s["B"], s["H"])),
+                "window": integers(1, 90, (s["H"],)),
+                "cap": 1 + torch.rand(s["H"]),
+                "sink": torch.randn(s["H"]),
+            },
+            score=f"cap[h] * tanh({DOT} / cap[h]) + bias[b, h, m, n]",
+            mask="n < length[b, h] and n <= m + (N - M) and m + (N - M) - n < window[h]",
+            sink="sink[h]",
+            weight="weight[b, h, m, n] * (1.0 + (h % 3) * 0.5)",
+            keys=("B, G, N", "b, h // (H // G), n"),
+            lse=True,
+            sizes={"G": lambda s: s["H"] // 4},
+        ),
+        [DECODING, dict(B=1, H=8, M=33, N=120)],
+        "int query, h;",
+    ),
+    # Three groups of two, and a seventh head, which reads the last keys as well.
+    "uneven": (
+        Feature(mask=CAUSAL, keys=("B, G, N", "b, h // (H // G), n"), sizes={"G": lambda s: 3}, lse=True),
+        [dict(B=2, H=7, M=40, N=65), dict(B=1, H=2, M=5, N=33)],
+        "int query, h;",
+    ),
+    # Of which each head has pages of its group's own.
+    "pages": (
+        Feature(
+            ", page: i32[B, G, L], length: i32[B]",
+            lambda s, dtype: {
+                "page": integers(0, s["P"] - 1, (s["B"], s["G"], s["L"])),
+                "length": integers(1, s["N"], (s["B"],)),
+            },
+            mask="n < length[b]",
+            keys=("P, S", "page[b, h // (H // G), n // S], n % S"),
+            range=": L * S",
+            sizes={
+                "G": lambda s: s["H"] // 4,
+                "S": lambda s: 8,
+                "P": lambda s: 40,
+                "L": lambda s: (s["N"] + 7) // 8,
+            },
+        ),
+        [DECODING, dict(B=1, H=4, M=9, N=100)],
+        "int query, h;",
+    ),
+    # The last index that has no part in the keys.
+    "all": (
+        Feature(
+            ", seed: i64, p: f32",
+            lambda s, dtype: {"seed": 77, "p": 0.2},
+            statement="  kept[b, h, m, n]   = dropout(weight[b, h, m, n], p, seed)\n",
+            weight="kept[b, h, m, n]",
+            mask=CAUSAL,
+            keys=("N", "n"),
+        ),
+        [DECODING, dict(B=2, H=3, M=50, N=60)],
+        "int query, h;",
+    ),
+    # Keys of a head are not those of its group.
+    "none": (
+        Feature(mask="n // 3 <= m + h // 4", keys=("B, H, N", "b, h, n"), score=f"{DOT} * (1.0 + h // 4)"),
+        [dict(B=1, H=8, M=3, N=65)],
+        "int query;",
+    ),
+}
 # The columns of queries and keys, and of values; 20 and 17 are copied element by element.
 WIDTHS = [(16, 16), (64, 64), (128, 128), (32, 48), (80, 80), (20, 17), (96, 64), (192, 128), (256, 256), (40, 33)]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import EXAMPLES
 from emulated import CUDA, Library, emit, split
-from tensor_core_cases import DOT, FEATURES, WIDTHS, Feature
+from tensor_core_cases import DOT, FEATURES, SHARED, WIDTHS, Feature
 
 import attn
 
@@ -82,12 +82,12 @@ def error_of(found, reference):
     return ((found - reference).abs() / (scale + 1e-30)).max().item()
 
 
-def run(library, name, feature, kernel, arguments, sizes, seed=0):
+def run(library, name, feature, kernel, arguments, sizes, seed=0, parts=1):
     """The largest error of the outputs."""
     references = expected(kernel, arguments)
     outputs = empty_like(references)
     names = [info.name for info in kernel.outputs]
-    library.run(name, arguments | dict(zip(names, outputs)), sizes, seed)
+    library.run(name, arguments | dict(zip(names, outputs)), sizes, seed, parts)
     return max(error_of(found, reference) for found, reference in zip(outputs, references))
 
 
@@ -106,14 +106,15 @@ def kernels():
 
 @pytest.mark.parametrize("feature, dtype, widths", COMBINATIONS)
 def test_equals_the_reference(feature, dtype, widths, libraries, kernels):
+    """With all keys in one part, and in several, of which some may be without a key."""
     torch.manual_seed(20)
     number = COMBINATIONS.index((feature, dtype, widths))
-    for turn, shape in enumerate((SHAPES[0], SHAPES[1 + number % 3])):
+    for turn, (shape, parts) in enumerate(((SHAPES[0], 1), (SHAPES[1 + number % 3], 2 + number // 3 % 4))):
         sizes = FEATURES[feature].sizes_of(shape | dict(D=widths[0], E=widths[1]))
         arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
         name, kernel = name_of(feature, dtype, widths), kernels(feature, dtype)
-        error = run(libraries(feature, dtype), name, feature, kernel, arguments, sizes, seed=(number + turn) % 4)
-        assert error <= TOLERANCE[dtype], f"{sizes}: {error}"
+        error = run(libraries(feature, dtype), name, feature, kernel, arguments, sizes, (number + turn) % 4, parts)
+        assert error <= TOLERANCE[dtype], f"{sizes}, {parts} parts: {error}"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -181,9 +182,62 @@ def test_no_keys(tmp_path, kernels):
     sizes = dict(B=1, H=1, M=3, N=0, D=16, E=16)
     library = Library(tmp_path, "plain", [emit(FEATURES["plain"].spec("plain", "bf16"), "--set=D=16", "--set=E=16")])
     arguments = FEATURES["plain"].arguments(sizes, torch.bfloat16)
-    out, lse = torch.full((1, 1, 3, 16), 7.0).bfloat16(), torch.zeros(1, 1, 3)
-    library.run("plain", arguments | dict(out=out, lse=lse), sizes)
-    assert (out == 0).all() and (lse == -torch.inf).all()
+    for parts in (1, 2):
+        out, lse = torch.full((1, 1, 3, 16), 7.0).bfloat16(), torch.zeros(1, 1, 3)
+        library.run("plain", arguments | dict(out=out, lse=lse), sizes, parts=parts)
+        assert (out == 0).all() and (lse == -torch.inf).all()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Heads that share keys, and keys in parts
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def members(text, name):
+    """The members of a structure of the kernel, as one line."""
+    return " ".join(re.search(rf"  struct {name} {{(.*?)\n  }};", text, re.S)[1].split())
+
+
+@pytest.mark.parametrize("feature", SHARED)
+def test_heads_that_share_keys(feature, tmp_path):
+    """A tile has the rows of one query of all heads that share its keys side by side: steps of decoding, and more queries
+    than fill a tile; numbers of heads that do not divide."""
+    torch.manual_seed(27)
+    case, shapes, position = SHARED[feature]
+    number = list(SHARED).index(feature)
+    dtype, widths = ("bf16", "f16")[number % 2], [(64, 64), (128, 128), (24, 40)][number % 3]
+    text = emit(case.spec("shared", dtype), f"--set=D={widths[0]}", f"--set=E={widths[1]}")
+    assert members(text, "Position") == position
+    library, kernel = Library(tmp_path, "shared", [text]), attn.compile(case.spec("shared", dtype))
+    for turn, shape in enumerate(shapes):
+        sizes = case.sizes_of(shape | dict(D=widths[0], E=widths[1]))
+        arguments = case.arguments(sizes, DTYPES[dtype])
+        for parts in (1, 3):
+            error = run(library, "shared", feature, kernel, arguments, sizes, (turn + parts) % 4, parts)
+            assert error <= TOLERANCE[dtype], f"{sizes}, {parts} parts: {error}"
+
+
+def test_a_step_of_decoding_is_a_tile_for_each_key_head(tmp_path):
+    case, _, _ = SHARED["constant"]
+    library = Library(tmp_path, "shared", [emit(case.spec("shared", "bf16"), "--set=D=16", "--set=E=16")])
+    sizes = case.sizes_of(dict(B=3, H=8, M=1, N=70, D=16, E=16))
+    arguments = case.arguments(sizes, torch.bfloat16)
+    outputs = dict(out=torch.zeros(3, 8, 1, 16).bfloat16(), lse=torch.zeros(3, 8, 1))
+    assert library.rows("shared", arguments | outputs, sizes) == (4, 3 * 2)
+
+
+def test_parts_of_keys(tmp_path, kernels):
+    """More parts than tiles of keys; parts of which a mask leaves nothing; sinks, which are added once."""
+    torch.manual_seed(28)
+    for feature in ("padding", "grouped"):
+        library = Library(tmp_path, feature, [emit(FEATURES[feature].spec(feature, "f16"), "--set=D=16", "--set=E=16")])
+        for shape, parts in itertools.product((dict(B=3, H=2, M=2, N=301), dict(B=1, H=2, M=80, N=70)), (2, 5, 9)):
+            sizes = FEATURES[feature].sizes_of(shape | dict(D=16, E=16))
+            arguments = FEATURES[feature].arguments(sizes, torch.float16)
+            if feature == "padding":
+                arguments["valid"][:] = torch.tensor([0, 60, sizes["N"]])[: sizes["B"]]
+            error = run(library, feature, feature, kernels(feature, "f16"), arguments, sizes, parts % 4, parts)
+            assert error <= TOLERANCE["f16"], f"{feature}, {sizes}, {parts} parts: {error}"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -203,28 +257,59 @@ MUTATIONS = {
     "the lanes of a row": ("total += shuffle_xor(total, 2);", ""),
     "the swizzle": ("((segment ^ row / rows) & turn)", "(segment & turn ^ (row & 1))"),
     "whole tiles": ("range.certain.lower <= first_key &&", ""),
+    "the keys of all rows": ("tile_row + thread_index() % Kernel::query_tile", "tile_row"),
 }
-# Where banks differ, and nothing else.
-HARMLESS = {"the swizzle"}
+# Of heads that share keys and have a sink, with keys in three parts, of large scores; some queries have no keys.
+MUTATIONS_OF_PARTS = {
+    "the rescaling of outputs": ("output[step] += state[2 + column] * scale", "output[step] += state[2 + column]"),
+    "the rescaling of sums": ("total += state[1] * scale", "total += state[1]"),
+    "the largest maximum": ("largest = fmaxf(largest, state_of", "largest = fminf(0.0f, state_of"),
+    "the keys of a part": ("first_of_all + part * tiles_of_part", "first_of_all"),
+    "the last keys of a part": ("smaller(first_tile + tiles_of_part, last_of_all)", "last_of_all"),
+    "one sink": ("Kernel::has_sink && part == 0", "Kernel::has_sink"),
+    "the state of a row": ("(part * rows + row) * state_size", "(part * rows + row / 2) * state_size"),
+    "the head of a row": ("block.first_sharer + row % block.sharers", "block.first_sharer"),
+    "the query of a row": ("row / block.sharers", "row / block.sharers / 2"),
+    "the order of factors": ("state[1] * scale", "scale * state[1]"),
+}
+# Where banks differ, or nothing.
+HARMLESS = {"the swizzle", "the order of factors"}
+
+
+def is_found(library, feature, kernel, arguments, sizes, seed, parts=1):
+    try:
+        return run(library, feature, feature, kernel, arguments, sizes, seed, parts) > TOLERANCE["f16"]
+    except RuntimeError:  # the emulator's own
+        return True
+
+
+def library_with(feature, mutation, folder):
+    """The kernel of a feature with a mistake."""
+    text = emit(FEATURES[feature].spec(feature, "f16"), "--set=D=32", "--set=E=32")
+    assert mutation[0] in text
+    return Library(folder, feature, [text.replace(*mutation)])
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS_OF_PARTS)
+def test_a_wrong_merge_is_found(mutation, tmp_path, kernels):
+    torch.manual_seed(23)
+    library = library_with("grouped", MUTATIONS_OF_PARTS[mutation], tmp_path)
+    sizes = FEATURES["grouped"].sizes_of(dict(B=1, H=4, M=150, N=140, D=32, E=32))
+    arguments = FEATURES["grouped"].arguments(sizes, torch.float16)
+    arguments["q"] *= 64
+    found = is_found(library, "grouped", kernels("grouped", "f16"), arguments, sizes, seed=0, parts=3)
+    assert found != (mutation in HARMLESS)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_wrong_kernel_is_found(mutation, tmp_path, kernels):
     torch.manual_seed(23)
-    right, wrong = MUTATIONS[mutation]
-    text = emit(FEATURES["window"].spec("window", "f16"), "--set=D=32", "--set=E=32")
-    assert right in text
-    library = Library(tmp_path, "window", [text.replace(right, wrong)])
+    library = library_with("window", MUTATIONS[mutation], tmp_path)
     sizes = dict(B=1, H=1, M=150, N=333, D=32, E=32)
     arguments = FEATURES["window"].arguments(sizes, torch.float16) | {"window": 200}
 
-    def is_found(seed):
-        try:
-            return run(library, "window", FEATURES["window"], kernels("window", "f16"), arguments, sizes, seed) > TOLERANCE["f16"]
-        except RuntimeError:  # the emulator's own
-            return True
-
-    assert any(is_found(seed) for seed in range(4)) != (mutation in HARMLESS)
+    found = (is_found(library, "window", kernels("window", "f16"), arguments, sizes, seed) for seed in range(4))
+    assert any(found) != (mutation in HARMLESS)
 
 
 WRONG = """
@@ -372,7 +457,7 @@ def test_nvcc_spills_no_registers(names, width, architectures, tmp_path):
             done.stderr,
             re.S,
         )
-        assert len(reports) == len(texts), done.stderr
+        assert len(reports) == 2 * len(texts), done.stderr  # with the merge of each
         for name, *spilled, registers in reports:
             print(f"{name}, width {width}, {target}: {registers} registers")
             assert spilled == ["0", "0", "0"], f"{name} for {target}"

@@ -14,17 +14,21 @@
 namespace attn {
 
 /// A kernel for tensor cores, which computes all outputs of a KernelOp at once, and what a launch of it takes. It is
-/// given one structure: for each parameter its value, or its address and strides; the same of each output; the sizes.
+/// given one structure: for each parameter its value, or its address and strides; the same of each output; the sizes;
+/// and in how many parts keys are visited, with memory for what these leave.
 struct CudaKernel {
   static constexpr int64_t mostArgumentBytes = ATTN_MAX_LAUNCH_BYTES;
 
-  std::string name; ///< Of its function.
+  std::string name; ///< Of its function; NAME_merge is that which merges parts.
   std::string text; ///< CUDA C++ that follows that of lib/CUDA/Attention.cuh.
   TensorCorePlan plan;
 
-  /// There is a block for each tile of queries and each combination of the other indices.
-  SizeAttr queries;
+  /// There is a block for each tile of the rows that share keys, each combination of the other indices, and each part
+  /// of the keys.
+  SizeAttr rows;
   std::vector<SizeAttr> others;
+  SizeAttr keys;
+  std::string sharer; ///< The index whose queries share keys; empty where rows are one query each.
   /// It is for calls in which these sizes are at most so many,
   std::vector<std::pair<SizeAttr, int64_t>> limits;
   /// and rows of these parameters and of this output have stride 1.

@@ -14,7 +14,7 @@
 namespace attn {
 
 struct TensorCorePlan {
-  int queries = 0; ///< Of a block: 64 or 128. 0: chosen for the widths.
+  int queries = 0; ///< Rows of a block: 64 or 128. 0: chosen for the widths.
   int keys = 0;    ///< Of a tile: 32, 64 or 128. 0: chosen for the widths.
   int width = 128; ///< The most columns of tensors whose width is no constant.
 
@@ -26,6 +26,8 @@ struct TensorCorePlan {
   /// The shared memory of a block: a tile of queries, two tiles of keys and of values, and the range of keys of each
   /// warp.
   int sharedBytes() const;
+  /// The floats that a part of the keys leaves of a row: its maximum, its sum and its outputs.
+  int stateSize() const { return 2 + valueColumns; }
   /// The plan for tensors of these widths, where `readsPairs` says whether scores or masks read others at their query
   /// or key. Fails where one is wider than 256, or shared memory is not enough.
   llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value, bool readsPairs) const;

@@ -151,24 +151,34 @@ typedef struct {
              int threads_y, int threads_z, int shared_bytes, const void *types, void **arguments,
              const int8_t *is_buffer);
   void (*release)(void *context, void *state);
+  int (*multiprocessors)(void); /* of the call's device; 0 where the driver does not say */
 } attn_launcher;
 
 enum { ATTN_MAX_LAUNCH_BYTES = 4096 };
 
 /* Computes all outputs of a kernel at once, by one launch of a function that is given one structure of at most
  * ATTN_MAX_LAUNCH_BYTES: for each input of rank 0 its value, for each other tensor its address and strides (in
- * elements), then the sizes, as int; each where C would place it. */
+ * elements), then the sizes, as int, then the address of the states of parts and the number of parts, as int; each
+ * where C would place it. There is a block for each tile of `rows`, each of `others` and each part of the keys; where
+ * there is more than one part, a launch of another function merges the states that they leave. */
 typedef struct {
   const char *function;
+  const char *merge;
   int64_t image_count;
   const attn_image *images; /* the first that is for the device is taken */
-  attn_expression blocks;
+  attn_expression rows;     /* that read the same keys */
+  attn_expression others;   /* how many times there are so many */
+  attn_expression keys;
+  int64_t tile_rows;
+  int64_t tile_keys;
   int64_t threads; /* of a block, and its shared memory */
   int64_t shared_bytes;
+  int64_t merged_rows; /* of a block that merges */
+  int64_t state_size;  /* floats that a part leaves of a row */
   int64_t limit_count; /* it is for calls within these limits, */
   const attn_bounded_size *limits;
-  int64_t row_count; /* in which the last dimensions of these arguments have stride 1 */
-  const int64_t *rows;
+  int64_t contiguous_count; /* in which the last dimensions of these arguments have stride 1 */
+  const int64_t *contiguous;
   void **state; /* what Halide's runtime knows the loaded images by */
   const attn_launcher *launcher;
 } attn_launch;

@@ -54,11 +54,15 @@ int cuDeviceGet(int *device, int index) {
   return index >= 0 && index < DEVICES ? result("cuDeviceGet") : INVALID_DEVICE;
 }
 
-/* FAKE_CUDA_CAPABILITY: "80", or "80,90" where that of device 1 is another. */
+/* FAKE_CUDA_CAPABILITY: "80", or "80,90" where that of device 1 is another. FAKE_CUDA_MULTIPROCESSORS: "132"; 1 where
+ * it is not given. */
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   const char *given = getenv("FAKE_CUDA_CAPABILITY"), *second = given ? strchr(given, ',') : 0;
+  const char *multiprocessors = getenv("FAKE_CUDA_MULTIPROCESSORS");
   int capability = !given ? 80 : atoi(device && second ? second + 1 : given);
   *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
+  if (attribute == 16)
+    *value = multiprocessors ? atoi(multiprocessors) : 1;
   return result("cuDeviceGetAttribute");
 }
 
@@ -134,6 +138,7 @@ int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t pointer) {
+  printf("  free\n");
   free((void *)(uintptr_t)pointer);
   return 0;
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { H = 2, M = 70, N = 90, D = 40, E = 24, WIDE = 200 };
+enum { H = 2, M = 70, N = 270, D = 40, E = 24, WIDE = 200 };
 
 static void (*fake_fail)(const char *function, int error);
 
@@ -102,6 +102,13 @@ int main(int count, char **arguments) {
   if (count > 1 && !strcmp(arguments[1], "copy")) {
     attn_set_cuda_stream((void *)0x1234);
     call("copied", kDLCPU);
+    return 0;
+  }
+  if (count > 1 && !strcmp(arguments[1], "parts")) {
+    attn_set_cuda_stream((void *)0x1234);
+    failing_call("no memory for parts", "cuMemAlloc_v2", 2);
+    call("in parts", kDLCUDA);
+    call("again", kDLCUDA);
     return 0;
   }
   if (count > 1) {
