@@ -173,7 +173,8 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       const Position at = position_of(tile, half * 2);
       values[tile][half] = Kernel::row(arguments, block, at);
       largest[tile][half] = Kernel::first_maximum(arguments, block, values[tile][half], at);
-      sum[tile][half] = Kernel::has_sink && part == 0 && lane % 4 == 0 ? 1.0f : 0.0f;
+      bool has_sink = Kernel::has_sink && part == 0 && largest[tile][half] != lowest();
+      sum[tile][half] = has_sink && lane % 4 == 0 ? 1.0f : 0.0f;
     }
 
   for (int tile = first_tile; tile < last_tile; ++tile) {

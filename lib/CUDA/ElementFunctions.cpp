@@ -146,7 +146,8 @@ static std::string weightFunction(Formulas &formulas) {
 static std::string sinkFunction(Formulas &formulas) {
   FormulaWriter writer(formulas, Level::Row, /*hasRow=*/true);
   mlir::Value sink = formulas.attention.sink();
-  std::string value = sink ? writer.write(sink).operand() + " * 1.44269504088896341f" : "lowest()";
+  std::string value =
+      sink ? fmt::format("larger({} * 1.44269504088896341f, lowest())", writer.write(sink).operand()) : "lowest()";
   return writer.function(
       "float first_maximum(const Arguments &arguments, const Block &block, const Row &row, const Position &at)", value);
 }

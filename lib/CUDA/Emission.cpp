@@ -39,7 +39,7 @@ private:
 
 /// The rows of all queries that share keys, and the combinations of the other indices.
 void Emission::countRows() {
-  rows = indexSize(attention.queryIndex());
+  rows = attention.querySize();
   for (mlir::BlockArgument index : attention.sum.getBody().getArguments().drop_back(2))
     if (!attention.isOfRow(index))
       others.push_back(indexSize(index));
@@ -52,7 +52,7 @@ void Emission::countRows() {
 /// The rows that share keys are one combination of the other indices, which are numbered in row-major order. Those of
 /// one query are side by side.
 std::string Emission::blockFunctions() {
-  std::string queries = sizeText(indexSize(attention.queryIndex()));
+  std::string queries = sizeText(attention.querySize());
   std::string count = "int64(" + queries + ")", position = "row", sharing, indices, combinations;
   auto split = [&](const std::string &name, const std::string &size) {
     combinations += (combinations.empty() ? "int64(" : " * ") + size + (combinations.empty() ? ")" : "");
@@ -84,7 +84,7 @@ std::string Emission::blockFunctions() {
   static __host__ __device__ constexpr int shared_bytes() {{ return SharedLayout<{2}_kernel>::bytes; }}
   // Whether this kernel is one for the sizes of a call.
   static __host__ __device__ bool fits(const Arguments &arguments) {{
-    return {3} <= dot_columns && {4} <= value_columns && rows(arguments) <= 1 << 30;
+    return {3} <= dot_columns && {4} <= value_columns{10};
   }}
   static __device__ Block block(const Arguments &arguments, int number) {{
     Block block;
@@ -96,7 +96,8 @@ std::string Emission::blockFunctions() {
 )",
              count, combinations.empty() ? "1" : combinations, attention.kernel.getSymName().str(),
              sizeText(attention.dotSize()), sizeText(attention.valueSize()), indices, assignments(Level::Block),
-             queries, attention.sharing ? " * block.sharers" : "", position);
+             queries, attention.sharing ? " * block.sharers" : "", position,
+             attention.sharing ? " && rows(arguments) <= 1 << 30" : "");
 }
 
 std::string Emission::structOf(Level level) {

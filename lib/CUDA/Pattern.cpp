@@ -3,6 +3,7 @@
 #include "Pattern.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
+#include "attn/Analysis/KeyRange.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/DenseSet.h"
@@ -20,7 +21,14 @@ static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningO
 // What an attention is made of
 //===----------------------------------------------------------------------===//
 
-mlir::BlockArgument Attention::queryIndex() { return sum.getBody().getArgument(sum.getQuery()); }
+mlir::BlockArgument Attention::queryIndex() {
+  bool hasQuery = static_cast<int64_t>(sum.getQuery()) >= 0;
+  return hasQuery ? sum.getBody().getArgument(sum.getQuery()) : mlir::BlockArgument();
+}
+
+SizeAttr Attention::querySize() {
+  return queryIndex() ? indexSize(queryIndex()) : SizeAttr::constant(kernel.getContext(), 1);
+}
 
 mlir::BlockArgument Attention::keyIndex() { return sum.getBody().getArguments().back(); }
 
@@ -60,7 +68,7 @@ bool Attention::readsAtPairs() {
       for (ReadOp read : definition(tensor).getOps<ReadOp>())
         found |= llvm::any_of(dependence(read.getResult()), [&](mlir::Value index) {
           mlir::BlockArgument own = indices.lookup(index);
-          return own && (own == keyIndex() || isOfRow(own));
+          return own && (own == keyIndex() || own == queryIndex());
         });
   return found;
 }
@@ -92,7 +100,7 @@ public:
       if (std::string problem = (this->*step)(); !problem.empty())
         return llvm::createStringError(problem);
     for (mlir::BlockArgument index : llvm::reverse(attention.sum.getBody().getArguments().drop_back(2)))
-      if (index != attention.queryIndex() && !attention.sharing)
+      if (index != attention.queryIndex() && !attention.sharing && !boundsKeys(index))
         attention.sharing = sharingOf(index);
     return attention;
   }
@@ -119,8 +127,6 @@ private:
     }
     if (!attention.sum)
       return "no output is a weighted sum";
-    if (static_cast<int64_t>(attention.sum.getQuery()) < 0)
-      return "the weighted sum '" + attention.sum.getName().str() + "' has no query index";
     attention.weight = proportionalTo(yielded(attention.sum.getBody()));
     if (!attention.weight)
       return "the weights of '" + attention.sum.getName().str() + "' are not those of one softmax";
@@ -146,7 +152,7 @@ private:
         return "the weight is not read at the indices of '" + attention.sum.getName().str() + "'";
       at.push_back(index);
     }
-    if (!llvm::is_contained(at, attention.queryIndex()))
+    if (attention.queryIndex() && !llvm::is_contained(at, attention.queryIndex()))
       return "the weight does not depend on the query index";
     for (mlir::Value tensor : {attention.softmax.getScore(), attention.softmax.getMask(), attention.softmax.getSink()})
       if (tensor)
@@ -157,7 +163,8 @@ private:
 
   /// Whether a formula depends on an index of the sum.
   bool dependsOn(mlir::Value value, mlir::BlockArgument own) {
-    return llvm::any_of(dependence(value), [&](mlir::Value index) { return attention.indices.lookup(index) == own; });
+    return own &&
+           llvm::any_of(dependence(value), [&](mlir::Value index) { return attention.indices.lookup(index) == own; });
   }
 
   /// Whether two values of formulas are the same, index by index; `same` has pairs of index variables that are.
@@ -266,6 +273,28 @@ private:
       if (tensor)
         check(tensor.getDefiningOp());
     return problem;
+  }
+
+  bool dependsOn(const KeyBound *bound, mlir::BlockArgument own) {
+    if (!bound)
+      return false;
+    llvm::SmallVector<mlir::Value> values;
+    for (mlir::Value value : {bound->condition, bound->factor})
+      if (value)
+        values.push_back(value);
+    for (auto [term, coefficient] : bound->terms)
+      values.push_back(term);
+    return llvm::any_of(values, [&](mlir::Value value) { return dependsOn(value, own); }) ||
+           dependsOn(bound->lhs.get(), own) || dependsOn(bound->rhs.get(), own);
+  }
+
+  /// Whether other keys are visited for another value of the index: a tile of several would visit those of all.
+  bool boundsKeys(mlir::BlockArgument index) {
+    mlir::Value mask = attention.mask();
+    if (!mask)
+      return false;
+    KeyRange range = maskRange(mask, mask.getParentRegion()->getArguments().back()).possible;
+    return dependsOn(range.lower.get(), index) || dependsOn(range.upper.get(), index);
   }
 
   /// How queries of one index share keys and values; nothing where each has its own.

@@ -45,9 +45,11 @@ struct Attention {
   llvm::DenseMap<mlir::Value, mlir::BlockArgument> indices;
   std::optional<Sharing> sharing;
 
+  /// Null where there is one query, as in a step of decoding.
   mlir::BlockArgument queryIndex();
   mlir::BlockArgument keyIndex();
   mlir::BlockArgument columnIndex();
+  SizeAttr querySize();
   /// The sizes of the dot product and of the values' rows.
   SizeAttr dotSize();
   SizeAttr valueSize();
@@ -55,8 +57,7 @@ struct Attention {
   bool isGroup(mlir::Value value);
   /// Whether `own` changes from row to row of a tile: the query, and the index of those that share keys.
   bool isOfRow(mlir::BlockArgument own);
-  /// Whether the score or its mask reads a tensor, besides those of the product, at the query, its head in a group or
-  /// the key.
+  /// Whether the score or its mask reads a tensor, besides those of the product, at the query or the key.
   bool readsAtPairs();
   /// The formula of the score, the mask or the sink. Null where there is none.
   mlir::Value score();

@@ -25,6 +25,7 @@ extern "C" void *halide_malloc(void *context, size_t size);
 extern "C" void halide_free(void *context, void *block);
 // Cuda.c.
 extern "C" void *halide_cuda_get_symbol(void *context, const char *name);
+extern "C" int attn_cuda_multiprocessors(void);
 extern "C" int halide_cuda_acquire_context(void *user, void **context, bool create);
 extern "C" int halide_cuda_release_context(void *user);
 extern "C" int halide_cuda_get_stream(void *user, void *context, void **stream);
@@ -59,6 +60,7 @@ struct Process {
     define("halide_malloc", &halide_malloc);
     define("halide_free", &halide_free);
     define("halide_cuda_get_symbol", &halide_cuda_get_symbol);
+    define("attn_cuda_multiprocessors", &attn_cuda_multiprocessors);
     define("halide_cuda_acquire_context", &halide_cuda_acquire_context);
     define("halide_cuda_release_context", &halide_cuda_release_context);
     define("halide_cuda_get_stream", &halide_cuda_get_stream);

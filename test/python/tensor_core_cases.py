@@ -199,19 +199,18 @@ SHARED = {
         [DECODING, dict(B=1, H=10, M=33, N=70)],
         "int query, h;",
     ),
-    # Everything changes with the head: the keys that the mask leaves as well.
+    # All but the range of keys changes with the head.
     "of_heads": (
         Feature(
-            ", bias: {t}[B, H, M, N], length: i32[B, H], window: i32[H], cap: f32[H], sink: f32[H]",
+            ", bias: {t}[B, H, M, N], keep: bool[H, N], cap: f32[H], sink: f32[H]",
             lambda s, dtype: {
                 "bias": with_missing(torch.randn(s["B"], s["H"], s["M"], s["N"])).to(dtype),
-                "length": integers(0, s["N"], (s["B"], s["H"])),
-                "window": integers(1, 90, (s["H"],)),
+                "keep": torch.rand(s["H"], s["N"]) < 0.8,
                 "cap": 1 + torch.rand(s["H"]),
                 "sink": torch.randn(s["H"]),
             },
             score=f"cap[h] * tanh({DOT} / cap[h]) + bias[b, h, m, n]",
-            mask="n < length[b, h] and n <= m + (N - M) and m + (N - M) - n < window[h]",
+            mask=f"keep[h, n] and {CAUSAL} and bias[b, h, m, n] > -inf",
             sink="sink[h]",
             weight="weight[b, h, m, n] * (1.0 + (h % 3) * 0.5)",
             keys=("B, G, N", "b, h // (H // G), n"),
@@ -261,10 +260,22 @@ SHARED = {
         [DECODING, dict(B=2, H=3, M=50, N=60)],
         "int query, h;",
     ),
-    # Keys of a head are not those of its group.
+    # Each head has keys of its own.
     "none": (
-        Feature(mask="n // 3 <= m + h // 4", keys=("B, H, N", "b, h, n"), score=f"{DOT} * (1.0 + h // 4)"),
+        Feature(mask=CAUSAL, keys=("B, H, N", "b, h, n"), score=f"{DOT} * (1.0 + h // 4)"),
         [dict(B=1, H=8, M=3, N=65)],
+        "int query;",
+    ),
+    # Each head has a range of keys: a tile of several would visit those of all.
+    "windows": (
+        Feature(
+            ", window: i32[H]",
+            lambda s, dtype: {"window": integers(1, 90, (s["H"],))},
+            mask=f"{CAUSAL} and m + (N - M) - n < window[h]",
+            keys=("B, G, N", "b, h // (H // G), n"),
+            sizes={"G": lambda s: s["H"] // 4},
+        ),
+        [dict(B=1, H=8, M=3, N=165)],
         "int query;",
     ),
 }

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 WIDTHS = (48, 40)
 SIZES = dict(B=1, H=2, M=70, N=90, D=WIDTHS[0], E=WIDTHS[1])
 # Parameters of every kind: none, numbers of integers, floats and 64 bits, tables of integers and bools, several outputs.
-CASES = [("causal", "bf16"), ("window", "f16"), ("softcap", "bf16"), ("padding", "f16"), ("dropout", "f16"), ("ragged", "bf16")]
+CASES = [("causal", "bf16"), ("window", "f16"), ("softcap", "bf16"), ("padding", "f16"), ("dropout", "f16"), ("ragged", "bf16"), ("grouped", "f16")]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: PyTorch finds no CUDA device")
 needs_nvrtc = pytest.mark.skipif("ATTN_NVRTC" not in os.environ, reason="needs NVRTC: pip install nvidia-cuda-nvrtc")
 
@@ -73,6 +73,19 @@ def test_in_this_process(driver):
     for (feature, dtype, changed), found, (*_, reference) in zip(cases, results, made):
         error = max(error_of(*pair) for pair in zip(found, reference))
         assert error <= TOLERANCE[dtype], f"{feature}, {dtype}, {changed}: {error}"
+
+
+@needs_nvrtc
+def test_keys_in_parts(driver):
+    """Two heads a group: 6 blocks on 16 multiprocessors, with 10 tiles of keys of which each part has at least 2. What the
+    parts leave of 12 rows is merged, 4 rows a block."""
+    torch.manual_seed(29)
+    source, arguments, reference = case("grouped", "f16", dict(B=3, H=4, M=1, N=601))
+    call = (source, dict(target="cuda-sm_80", sizes=dict(D=WIDTHS[0], E=WIDTHS[1])), arguments, empty_like(reference))
+    (results,), lines = run(driver, [call], FAKE_CUDA_MULTIPROCESSORS="16")
+    launches = [line.split(",")[0] for line in lines if line.startswith("launch")]
+    assert launches == ["launch 30 blocks of 128 threads", "launch 3 blocks of 128 threads"]
+    assert max(error_of(*pair) for pair in zip(results, reference)) <= TOLERANCE["f16"]
 
 
 @needs_nvrtc

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import EXAMPLES
 from emulated import CUDA, Library, emit, split
-from tensor_core_cases import DOT, FEATURES, SHARED, WIDTHS, Feature
+from tensor_core_cases import DOT, FEATURES, SHARED, WIDTHS, Feature, integers
 
 import attn
 
@@ -226,16 +226,39 @@ def test_a_step_of_decoding_is_a_tile_for_each_key_head(tmp_path):
     assert library.rows("shared", arguments | outputs, sizes) == (4, 3 * 2)
 
 
+@pytest.mark.parametrize("name", ["decode", "paged"])
+def test_one_query(name, tmp_path):
+    """Specs of a step of decoding, which have no query index: a tile has the heads of a group."""
+    torch.manual_seed(30)
+    source = (EXAMPLES / f"{name}.attn").read_text().replace("f32", "f16")
+    text, kernel = emit(source, "--set=D=48", "--set=E=32"), attn.compile(source)
+    assert members(text, "Position") == "int query, h;"
+    library = Library(tmp_path, name, [text])
+    for B, H, G, N in ((3, 8, 2, 300), (2, 5, 2, 70), (1, 3, 3, 33)):
+        sizes = dict(B=B, H=H, G=G, N=N, D=48, E=32, P=50, S=8, L=(N + 7) // 8)
+        keys = (B, N, G) if name == "decode" else (50, 8, G)
+        arguments = dict(q=torch.randn(B, H, 48).half(), k=torch.randn(*keys, 48).half(), v=torch.randn(*keys, 32).half())
+        arguments["length"] = integers(0, N, (B,))
+        if name == "paged":
+            arguments["page"] = integers(0, 49, (B, sizes["L"]))
+        for parts in (1, 4):
+            error = run(library, name, name, kernel, arguments, sizes, parts % 4, parts)
+            assert error <= TOLERANCE["f16"], f"{sizes}, {parts} parts: {error}"
+
+
 def test_parts_of_keys(tmp_path, kernels):
-    """More parts than tiles of keys; parts of which a mask leaves nothing; sinks, which are added once."""
+    """More parts than tiles of keys; parts of which a mask leaves nothing; sinks, which are added once; a sink of -inf,
+    which is none."""
     torch.manual_seed(28)
     for feature in ("padding", "grouped"):
         library = Library(tmp_path, feature, [emit(FEATURES[feature].spec(feature, "f16"), "--set=D=16", "--set=E=16")])
-        for shape, parts in itertools.product((dict(B=3, H=2, M=2, N=301), dict(B=1, H=2, M=80, N=70)), (2, 5, 9)):
+        for shape, parts in itertools.product((dict(B=3, H=2, M=2, N=301), dict(B=1, H=2, M=80, N=70)), (1, 3, 9)):
             sizes = FEATURES[feature].sizes_of(shape | dict(D=16, E=16))
             arguments = FEATURES[feature].arguments(sizes, torch.float16)
             if feature == "padding":
                 arguments["valid"][:] = torch.tensor([0, 60, sizes["N"]])[: sizes["B"]]
+            else:
+                arguments["sink"][0] = -torch.inf
             error = run(library, feature, feature, kernels(feature, "f16"), arguments, sizes, parts % 4, parts)
             assert error <= TOLERANCE["f16"], f"{feature}, {sizes}, {parts} parts: {error}"
 
@@ -419,8 +442,8 @@ def test_tiles_that_are_too_large():
 
 NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 EXAMPLES_ON_TENSOR_CORES = (
-    "alibi attention_sink axial block_sparse causal chunked cross dense_bias dilated documents everything grouped_query "
-    "multi_query partial prefix_lm ragged seed_pooling sliding_window softcap streaming swin t5_bias tree"
+    "alibi attention_sink axial block_sparse causal chunked cross decode dense_bias dilated documents everything "
+    "grouped_query multi_query paged partial prefix_lm ragged seed_pooling sliding_window softcap streaming swin t5_bias tree"
 ).split()
 
 
