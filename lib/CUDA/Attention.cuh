@@ -11,10 +11,7 @@
 //     score  = queries · keys, then the score's formula, -inf where masked        registers
 //     weight = 2^(score - maximum); where the maximum moved, output and sum are rescaled
 //     output += weight · values                                                   registers
-//   store output / sum, and the log-sum-exp
-//
-// A launch with fewer blocks than a device runs at once has more blocks for each tile, which share these keys: each of
-// them stores maximum, sum and output, and a second launch merges what they have stored.
+//   store output / sum, and the log-sum-exp; where keys are in parts, maximum, sum and output (Parts.cuh)
 //
 // What differs between kernels is in a struct `Kernel`: its constants, types, the addresses of rows, and the formulas
 // of one element.
@@ -25,16 +22,6 @@
 #define ATTN_CUDA_ATTENTION
 
 namespace attn {
-
-/// Keys lower <= key < upper.
-struct KeyRange {
-  int lower, upper;
-};
-
-/// The keys that the mask may let through (`possible`), and those that it lets through for certain.
-struct MaskRange {
-  KeyRange possible, certain;
-};
 
 /// Where the parts of a block's shared memory begin, in elements, and how much it is. Two tiles of keys and values take
 /// turns.
@@ -48,56 +35,10 @@ template <typename Kernel> struct SharedLayout {
   static constexpr int bytes = ranges * 2 + Kernel::warps * int(sizeof(MaskRange));
 };
 
-/// What holds for all rows of the tile: the hull of what is possible, the intersection of what is certain.
-template <typename Kernel>
-__device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Arguments &arguments,
-                                                   const typename Kernel::Block &block, int tile_row,
-                                                   MaskRange *ranges) {
-  int row = smaller(tile_row + thread_index() % Kernel::query_tile, Kernel::rows(arguments, block) - 1);
-  MaskRange range = Kernel::mask_range(arguments, block, Kernel::position(block, row), Kernel::keys(arguments));
-  auto join = [&range](const MaskRange &other) {
-    range.possible.lower = smaller(range.possible.lower, other.possible.lower);
-    range.possible.upper = larger(range.possible.upper, other.possible.upper);
-    range.certain.lower = larger(range.certain.lower, other.certain.lower);
-    range.certain.upper = smaller(range.certain.upper, other.certain.upper);
-  };
-  for (int mask = 16; mask > 0; mask /= 2)
-    join({{shuffle_xor(range.possible.lower, mask), shuffle_xor(range.possible.upper, mask)},
-          {shuffle_xor(range.certain.lower, mask), shuffle_xor(range.certain.upper, mask)}});
-  if (thread_index() % 32 == 0)
-    ranges[thread_index() / 32] = range;
-  block_barrier();
-  for (int warp = 0; warp < Kernel::warps; ++warp)
-    join(ranges[warp]);
-  return range;
-}
-
 /// What is subtracted from the scores of a row, in units of log2(e): nothing where all of them are masked.
 template <typename Kernel>
 __device__ __forceinline__ float weight_shift(const typename Kernel::Block &block, float largest) {
   return largest == lowest() ? 0.0f : largest * Kernel::score_scale(block);
-}
-
-/// What outputs are multiplied with: those of a row without keys are 0.
-__device__ __forceinline__ float inverse_of(float total) { return total == 0.0f ? 0.0f : 1.0f / total; }
-
-/// That of a row without keys is -inf; `maximum` is in units of log2(e).
-template <typename Kernel>
-__device__ __forceinline__ void store_log_sum_exp(const typename Kernel::Arguments &arguments,
-                                                  const typename Kernel::Block &block,
-                                                  const typename Kernel::Position &at, float maximum, float total) {
-  Kernel::store_log_sum_exp(arguments, block, at, 0.69314718055994531f * (maximum + log2_approximate(total)),
-                            total == 0.0f);
-}
-
-/// The floats that a part of the keys leaves of a row: its maximum in units of log2(e), its sum, and its outputs.
-template <typename Kernel> constexpr int state_size = 2 + Kernel::value_columns;
-
-/// Where it leaves them; rows are numbered through all combinations.
-template <typename Kernel>
-__device__ __forceinline__ float *state_of(const typename Kernel::Arguments &arguments, int part, int64 row) {
-  int64 rows = Kernel::rows(arguments) * Kernel::combinations(arguments);
-  return arguments.parts.states + (part * rows + row) * state_size<Kernel>;
 }
 
 template <typename Kernel> __device__ __forceinline__ void attention(const typename Kernel::Arguments &arguments) {
@@ -343,43 +284,6 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
         store_log_sum_exp<Kernel>(arguments, block, at, maximum, total);
       store_columns(Kernel::output_row(arguments, block, at), inverse_of(total), value_width);
     }
-}
-
-/// A warp has a row: what all parts of the keys have left of it, relative to the largest maximum.
-template <typename Kernel> __device__ __forceinline__ void merge(const typename Kernel::Arguments &arguments) {
-  constexpr int steps = (Kernel::value_columns + 31) / 32; // columns of a lane
-  const int lane = thread_index() % 32, number = block_index() * Kernel::warps + thread_index() / 32;
-  const int rows_of_all = int(Kernel::rows(arguments)), row = number % rows_of_all;
-  if (number >= rows_of_all * Kernel::combinations(arguments))
-    return;
-  const typename Kernel::Block block = Kernel::block(arguments, number / rows_of_all);
-  if (row >= Kernel::rows(arguments, block)) // of a group with fewer heads than the others
-    return;
-
-  const int parts = arguments.parts.count;
-  float largest = -infinity();
-  for (int part = 0; part < parts; ++part)
-    largest = fmaxf(largest, state_of<Kernel>(arguments, part, number)[0]);
-  float total = 0.0f, output[steps] = {};
-  for (int part = 0; part < parts; ++part) {
-    const float *state = state_of<Kernel>(arguments, part, number);
-    float scale = state[0] == -infinity() ? 0.0f : exp2_approximate(state[0] - largest);
-    total += state[1] * scale;
-#pragma unroll
-    for (int step = 0; step < steps; ++step)
-      if (int column = step * 32 + lane; column < Kernel::value_columns)
-        output[step] += state[2 + column] * scale;
-  }
-
-  const typename Kernel::Position at = Kernel::position(block, row);
-  if (lane == 0)
-    store_log_sum_exp<Kernel>(arguments, block, at, largest, total);
-  typename Kernel::Output *target = Kernel::output_row(arguments, block, at);
-  float inverse = inverse_of(total);
-#pragma unroll
-  for (int step = 0; step < steps; ++step)
-    if (int column = step * 32 + lane; column < Kernel::value_width(arguments))
-      target[column] = from_float<typename Kernel::Output>(output[step] * inverse);
 }
 
 } // namespace attn

@@ -3,10 +3,8 @@
 #include "Pattern.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
-#include "attn/Analysis/KeyRange.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "llvm/ADT/DenseSet.h"
 
 using namespace attn;
 using namespace attn::cuda;
@@ -37,29 +35,9 @@ mlir::BlockArgument Attention::columnIndex() { return sum.getBody().getArguments
 SizeAttr Attention::dotSize() { return dots.front().getSize(0); }
 SizeAttr Attention::valueSize() { return indexSize(columnIndex()); }
 
-SizeAttr Sharing::sharers() const {
-  if (!group)
-    return indexSize(index);
-  // At least 1: group + 1 // (group + 1).
-  SizeAttr one = SizeAttr::constant(group.getContext(), 1);
-  SizeAttr isZero = SizeAttr::binary(SizeKind::FloorDiv, one, SizeAttr::binary(SizeKind::Add, group, one));
-  return group.isConstant() ? group : SizeAttr::binary(SizeKind::Add, group, isZero);
+bool Attention::dependsOn(mlir::Value value, mlir::BlockArgument own) {
+  return own && llvm::any_of(dependence(value), [&](mlir::Value index) { return indices.lookup(index) == own; });
 }
-
-SizeAttr Sharing::groups() const {
-  SizeAttr one = SizeAttr::constant(sharers().getContext(), 1);
-  if (!group)
-    return one;
-  SizeAttr rounded = SizeAttr::binary(SizeKind::Add, indexSize(index), SizeAttr::binary(SizeKind::Sub, sharers(), one));
-  return SizeAttr::binary(SizeKind::FloorDiv, rounded, sharers());
-}
-
-bool Attention::isGroup(mlir::Value value) {
-  auto division = sharing && sharing->group ? value.getDefiningOp<FloorDivOp>() : FloorDivOp();
-  return division && indices.lookup(division.getLhs()) == sharing->index && sizeOf(division.getRhs()) == sharing->group;
-}
-
-bool Attention::isOfRow(mlir::BlockArgument own) { return own == queryIndex() || (sharing && own == sharing->index); }
 
 bool Attention::readsAtPairs() {
   bool found = false;
@@ -99,9 +77,7 @@ public:
                       &Recognition::findValue, &Recognition::checkReads})
       if (std::string problem = (this->*step)(); !problem.empty())
         return llvm::createStringError(problem);
-    for (mlir::BlockArgument index : llvm::reverse(attention.sum.getBody().getArguments().drop_back(2)))
-      if (index != attention.queryIndex() && !attention.sharing && !boundsKeys(index))
-        attention.sharing = sharingOf(index);
+    attention.sharing = findSharing(attention);
     return attention;
   }
 
@@ -161,12 +137,6 @@ private:
     return {};
   }
 
-  /// Whether a formula depends on an index of the sum.
-  bool dependsOn(mlir::Value value, mlir::BlockArgument own) {
-    return own &&
-           llvm::any_of(dependence(value), [&](mlir::Value index) { return attention.indices.lookup(index) == own; });
-  }
-
   /// Whether two values of formulas are the same, index by index; `same` has pairs of index variables that are.
   bool isSame(mlir::Value a, mlir::Value b, llvm::DenseMap<mlir::Value, mlir::Value> &same) {
     if (a == b || same.lookup(a) == b)
@@ -204,10 +174,11 @@ private:
     attention.key = product ? product.getRhs().getDefiningOp<ReadOp>() : ReadOp();
     if (!attention.query || !attention.key)
       return "the score's sum is not one of products of two tensors' elements";
-    if (dependsOn(attention.query, attention.keyIndex()))
+    if (attention.dependsOn(attention.query, attention.keyIndex()))
       std::swap(attention.query, attention.key);
-    if (dependsOn(attention.query, attention.keyIndex()) || dependsOn(attention.key, attention.queryIndex()) ||
-        !dependsOn(attention.key, attention.keyIndex()))
+    if (attention.dependsOn(attention.query, attention.keyIndex()) ||
+        attention.dependsOn(attention.key, attention.queryIndex()) ||
+        !attention.dependsOn(attention.key, attention.keyIndex()))
       return "the score's sum is not one of products of a query's and a key's elements";
     for (ReadOp read : {attention.query, attention.key})
       if (std::string problem = checkRow(read, dot.getBody().getArgument(0)); !problem.empty())
@@ -226,7 +197,7 @@ private:
     attention.value = value.getDefiningOp<ReadOp>();
     if (!attention.value)
       return "the values are not a tensor's elements";
-    if (dependsOn(value, attention.queryIndex()))
+    if (attention.dependsOn(value, attention.queryIndex()))
       return "the values depend on the query";
     return checkRow(attention.value, attention.columnIndex());
   }
@@ -273,55 +244,6 @@ private:
       if (tensor)
         check(tensor.getDefiningOp());
     return problem;
-  }
-
-  bool dependsOn(const KeyBound *bound, mlir::BlockArgument own) {
-    if (!bound)
-      return false;
-    llvm::SmallVector<mlir::Value> values;
-    for (mlir::Value value : {bound->condition, bound->factor})
-      if (value)
-        values.push_back(value);
-    for (auto [term, coefficient] : bound->terms)
-      values.push_back(term);
-    return llvm::any_of(values, [&](mlir::Value value) { return dependsOn(value, own); }) ||
-           dependsOn(bound->lhs.get(), own) || dependsOn(bound->rhs.get(), own);
-  }
-
-  /// Whether other keys are visited for another value of the index: a tile of several would visit those of all.
-  bool boundsKeys(mlir::BlockArgument index) {
-    mlir::Value mask = attention.mask();
-    if (!mask)
-      return false;
-    KeyRange range = maskRange(mask, mask.getParentRegion()->getArguments().back()).possible;
-    return dependsOn(range.lower.get(), index) || dependsOn(range.upper.get(), index);
-  }
-
-  /// How queries of one index share keys and values; nothing where each has its own.
-  std::optional<Sharing> sharingOf(mlir::BlockArgument index) {
-    Sharing sharing{index, {}};
-    llvm::SmallVector<mlir::Value> todo(attention.key.getSubscripts());
-    llvm::append_range(todo, attention.value.getSubscripts());
-    llvm::DenseSet<mlir::Value> seen;
-    while (!todo.empty()) {
-      mlir::Value value = todo.pop_back_val();
-      if (!seen.insert(value).second || mlir::isa<AttnTensorType>(value.getType()))
-        continue;
-      if (attention.indices.lookup(value) == index)
-        return std::nullopt;
-      mlir::Operation *op = value.getDefiningOp();
-      if (auto division = mlir::dyn_cast_or_null<FloorDivOp>(op);
-          division && attention.indices.lookup(division.getLhs()) == index) {
-        std::optional<SizeAttr> group = sizeOf(division.getRhs());
-        if (!group || !isNeverNegative(*group) || (sharing.group && sharing.group != *group) ||
-            (group->isConstant() && group->getValue() <= 1))
-          return std::nullopt;
-        sharing.group = *group;
-      } else if (op) {
-        llvm::append_range(todo, op->getOperands());
-      }
-    }
-    return sharing;
   }
 
   Attention attention;

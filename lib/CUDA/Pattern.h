@@ -53,6 +53,8 @@ struct Attention {
   /// The sizes of the dot product and of the values' rows.
   SizeAttr dotSize();
   SizeAttr valueSize();
+  /// Whether a formula depends on an index of the sum; on none that is null.
+  bool dependsOn(mlir::Value value, mlir::BlockArgument own);
   /// Whether `value` is the number of a group: `index // G` of those that share keys.
   bool isGroup(mlir::Value value);
   /// Whether `own` changes from row to row of a tile: the query, and the index of those that share keys.
@@ -64,6 +66,9 @@ struct Attention {
   mlir::Value mask();
   mlir::Value sink();
 };
+
+/// The last index but the query's whose queries share keys and the range of keys, if there is one.
+std::optional<Sharing> findSharing(Attention &attention);
 
 /// Fails with what is not supported where `kernel` is something else.
 llvm::Expected<Attention> recognise(KernelOp kernel);

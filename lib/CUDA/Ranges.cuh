@@ -1,0 +1,48 @@
+//===- Ranges.cuh - The keys that a tile of rows visits ---------*- C++ -*-===//
+//
+// What the mask says of each row, joined.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ATTN_CUDA_RANGES
+#define ATTN_CUDA_RANGES
+
+namespace attn {
+
+/// Keys lower <= key < upper.
+struct KeyRange {
+  int lower, upper;
+};
+
+/// The keys that the mask may let through (`possible`), and those that it lets through for certain.
+struct MaskRange {
+  KeyRange possible, certain;
+};
+
+/// What holds for all rows of the tile: the hull of what is possible, the intersection of what is certain.
+template <typename Kernel>
+__device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Arguments &arguments,
+                                                   const typename Kernel::Block &block, int tile_row,
+                                                   MaskRange *ranges) {
+  int row = smaller(tile_row + thread_index() % Kernel::query_tile, Kernel::rows(arguments, block) - 1);
+  MaskRange range = Kernel::mask_range(arguments, block, Kernel::position(block, row), Kernel::keys(arguments));
+  auto join = [&range](const MaskRange &other) {
+    range.possible.lower = smaller(range.possible.lower, other.possible.lower);
+    range.possible.upper = larger(range.possible.upper, other.possible.upper);
+    range.certain.lower = larger(range.certain.lower, other.certain.lower);
+    range.certain.upper = smaller(range.certain.upper, other.certain.upper);
+  };
+  for (int mask = 16; mask > 0; mask /= 2)
+    join({{shuffle_xor(range.possible.lower, mask), shuffle_xor(range.possible.upper, mask)},
+          {shuffle_xor(range.certain.lower, mask), shuffle_xor(range.certain.upper, mask)}});
+  if (thread_index() % 32 == 0)
+    ranges[thread_index() / 32] = range;
+  block_barrier();
+  for (int warp = 0; warp < Kernel::warps; ++warp)
+    join(ranges[warp]);
+  return range;
+}
+
+} // namespace attn
+
+#endif // ATTN_CUDA_RANGES
