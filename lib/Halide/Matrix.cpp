@@ -49,9 +49,20 @@ Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterfa
   unsigned rank = vars.size();
   column = vars[0];
   row = vars[rank - 1 - plan.row];
+  placed = PlacedSum::of(op);
   for (unsigned position = 1; position < rank; ++position)
-    if (position != rank - 1 - plan.row)
+    if (position != rank - 1 - plan.row && !(placed && placed->isPlace(rank - 1 - position)))
       others.push_back(vars[position]);
+  if (!placed)
+    return;
+  Halide::Region ranges;
+  for (unsigned position : placed->deciding()) {
+    mlir::BlockArgument index = placed->sum.getBody().getArgument(position);
+    auto [first, count] = kernel.values(index);
+    ranges.push_back({first, count});
+    deciding.insert({position, Var(kernel.uniqueName(indexName(index)))});
+  }
+  decidingLoops = RDom(ranges);
 }
 
 void Matrix::bindIndices(Environment &environment) {
@@ -67,7 +78,25 @@ bool Matrix::isShort() {
   return Halide::Internal::is_const_one(Halide::Internal::simplify(result));
 }
 
+void Matrix::definePlaced() {
+  Environment environment, ofPlaces;
+  bindIndices(environment);
+  bindIndices(ofPlaces);
+  for (auto [dimension, position] : llvm::enumerate(placed->deciding())) {
+    Halide::RVar loop = decidingLoops[dimension];
+    ofPlaces.indices[placed->sum.getWhere().getArgument(position)] = {loop, {}, false, loop};
+  }
+  std::vector<Expr> element(vars.begin(), vars.end());
+  for (auto [position, value] : placed->places)
+    element[vars.size() - 1 - position] = placeOf(value, op.getBody().getArgument(position), kernel, ofPlaces);
+  Halide::Type type = kernel.typeInMemory(op.getDefinedTensor());
+  func(vars) = Halide::undef(type);
+  func(element) += convert(MatrixRegion(*this, environment).expression(yielded(op.getBody())), type);
+}
+
 void Matrix::define() {
+  if (placed)
+    return definePlaced();
   Environment environment;
   bindIndices(environment);
   Expr value = MatrixRegion(*this, environment).expression(yielded(op.getBody()));
@@ -82,12 +111,18 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.block = Func(kernel.uniqueName(base + "_block"));
   std::vector<Var> elementVars = {column, row};
   elementVars.insert(elementVars.end(), others.begin(), others.end());
-  std::vector<Expr> element(elementVars.begin(), elementVars.end());
+  std::vector<Expr> element(elementVars.begin(), elementVars.end()), read = element;
+  for (auto [dimension, index] : llvm::enumerate(deciding)) {
+    elementVars.push_back(index.second);
+    element.push_back(index.second);
+    read.push_back(decidingLoops[dimension]);
+  }
 
   // Blocks of the last index, for each value of the others.
   llvm::SmallVector<IndexValues> values;
   for (mlir::BlockArgument index : reduce.getBody().getArguments())
-    values.push_back(kernel.values(index));
+    if (!deciding.count(index.getArgNumber()))
+      values.push_back(kernel.values(index));
   Expr start = values.back().first, count = values.back().count;
   int chainSize = plan.chain, blockSize = plan.block;
   Halide::Region ranges = {{0, (count + blockSize - 1) / blockSize}};
@@ -116,9 +151,11 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.terms.where(index < count);
   Expr inside = Halide::unsafe_promise_clamped(start + index, start, start + Halide::max(count, 1) - 1);
   at.push_back({inside, {}, false, sum.terms.x});
+  for (auto &[position, var] : deciding)
+    at.insert(at.begin() + position, {var, {var}, false, {}});
   bindReduction(reduce, environment, at);
   MatrixRegion lowering(*this, environment, reduce);
-  Expr term = atEachStep(ReduceKind::Sum, reductionTerm(reduce, lowering), sum.terms.x);
+  Expr term = atEachStep(ReduceKind::Sum, reductionTerm(reduce, lowering, !placed), sum.terms.x);
   Expr zero = constant(term.type(), 0);
   std::vector<Expr> chainAt(chainVars.begin(), chainVars.end());
   sum.chain(chainVars) = zero;
@@ -143,7 +180,7 @@ Expr Matrix::addSum(ReduceOp reduce) {
     Halide::Type wide = kernel.isInBlocks() ? term.type() : Halide::Float(64);
     sum.total(elementVars) = constant(wide, 0);
     sum.total(element) += Halide::cast(wide, sum.block(call));
-    result = Halide::cast(term.type(), sum.total(element));
+    result = Halide::cast(term.type(), sum.total(read));
   }
   sums.push_back(sum);
   return result;

@@ -9,6 +9,8 @@
 #define ATTN_LIB_HALIDE_MATRIX_H
 
 #include "StepLowering.h"
+#include "attn/Analysis/PlacedSum.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace attn::lowering {
 
@@ -36,6 +38,8 @@ private:
   /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
   Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
   void bindIndices(Environment &environment);
+  /// Defines the tensor, to which blocks add, by adding each tile where it belongs.
+  void definePlaced();
   /// Whether no sum has more terms than a block, whatever the call.
   bool isShort();
 
@@ -48,6 +52,10 @@ private:
   bool oneBlock;                 ///< Sums need no total.
   Halide::Var column, row;
   std::vector<Halide::Var> others;
+  /// Where tiles have places: the indices of the sum that say which, as variables of its Funcs and as loops over them.
+  std::optional<PlacedSum> placed;
+  llvm::MapVector<unsigned, Halide::Var> deciding;
+  Halide::RDom decidingLoops;
   std::vector<Sum> sums;
   std::vector<Halide::Func> packs; ///< (column, reduction variables, others): what terms take from a panel of columns.
 };

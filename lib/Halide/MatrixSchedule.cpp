@@ -14,22 +14,27 @@ void Matrix::schedule() {
   int lanes = plan.lanes, rows = plan.rows;
   Var panel("panel$"), inPanel("in_panel$"), vector("vector$"), lane("lane$");
   Var tile("tile$"), inTile("in_tile$"), group("group$"), inGroup("in_group$");
-  func.compute_root()
-      .split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
+  func.compute_root();
+  Halide::Stage tiles = placed ? func.update() : Halide::Stage(func);
+  tiles.split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
       .split(inPanel, vector, lane, lanes)
       .split(row, tile, inTile, rows, TailStrategy::GuardWithIf)
       .split(tile, group, inGroup, static_cast<int>(plan.tiles), TailStrategy::GuardWithIf);
-  std::vector<VarOrRVar> order = {lane, vector, inTile, inGroup, panel, group};
+  std::vector<VarOrRVar> order = {lane, vector, inTile, inGroup};
+  for (unsigned dimension = 0; dimension < deciding.size(); ++dimension)
+    order.push_back(decidingLoops[dimension]);
+  order.insert(order.end(), {panel, group});
   order.insert(order.end(), others.begin(), others.end());
-  func.reorder(order).vectorize(lane);
+  tiles.reorder(order).vectorize(lane);
   // Not fused: what an index of a fused loop can be is a quotient, whose bounds Halide knows only where sizes are
   // positive.
-  func.parallel(panel).parallel(group);
+  tiles.parallel(panel).parallel(group);
   for (const Var &other : others)
-    func.parallel(other);
+    tiles.parallel(other);
 
+  Halide::LoopLevel whole = placed ? Halide::LoopLevel(func, decidingLoops[0]) : Halide::LoopLevel(func, panel);
   for (Func &pack : packs)
-    pack.compute_at(func, panel).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
+    pack.compute_at(whole).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
   auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
   auto compute = [&](Func sum, Halide::LoopLevel where, const Halide::RDom &loops) {
     sum.compute_at(where).bound_extent(column, columns()).bound_extent(row, rows);

@@ -9,6 +9,12 @@ using Halide::Expr;
 
 namespace attn::lowering {
 
+Expr placeOf(mlir::Value value, mlir::BlockArgument index, StepLowering &kernel, Environment &environment) {
+  // In range as it is: the clamp tells Halide.
+  Expr place = Halide::cast<int32_t>(PlainRegion(kernel, environment).expression(value));
+  return Halide::clamp(place, 0, lastIndex(kernel, indexSize(index)));
+}
+
 Expr combine(ReduceKind kind, Expr a, Expr b) {
   bool isFloat = a.type().is_float();
   switch (kind) {

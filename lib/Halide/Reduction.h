@@ -7,6 +7,9 @@
 
 namespace attn::lowering {
 
+/// Where a term belongs along `index`, an index of the statement: `value` says so (PlacedSum::places).
+Halide::Expr placeOf(mlir::Value value, mlir::BlockArgument index, StepLowering &kernel, Environment &environment);
+
 /// How a reduction of this kind combines two values, and what it starts from.
 Halide::Expr combine(ReduceKind kind, Halide::Expr a, Halide::Expr b);
 Halide::Expr identity(ReduceKind kind, Halide::Type type);

@@ -8,6 +8,7 @@
 #include "Mathematics.h"
 #include "Matrix.h"
 #include "Nest.h"
+#include "Scatter.h"
 #include "Split.h"
 #include "Tile.h"
 
@@ -235,6 +236,12 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
     matrix.define();
     matrix.schedule();
     return addOutput(matrix.func, storage.place(tensor));
+  }
+  if (kind == PlanKind::Scatter) {
+    Scatter scatter(*this, mlir::cast<DefinitionOpInterface>(op));
+    scatter.define();
+    scatter.schedule();
+    return addOutput(scatter.func, storage.place(tensor));
   }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
   if (softmax && tensor == softmax.getLogsumexp())

@@ -2,6 +2,7 @@
 
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
+#include "attn/Analysis/PlacedSum.h"
 #include "attn/Plan/Plan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -45,16 +46,30 @@ static bool choosesByIndices(mlir::Region &body) {
 }
 
 /// Whether the terms of `sum` combine columns, which all rows share, with rows; and it stands in the formula `body`
-/// itself, without a condition.
-static bool suits(ReduceOp sum, mlir::Region &body, unsigned row) {
+/// itself, without a condition but that of `placed`.
+static bool suits(ReduceOp sum, mlir::Region &body, unsigned row, const std::optional<PlacedSum> &placed) {
   if (sum.getKind() != ReduceKind::Sum || !llvm::isa<mlir::FloatType>(sum.getType()) ||
-      sum->getParentRegion() != &body || sum.isConditional() || !sum.getBody().getOps<ReduceOp>().empty())
+      sum->getParentRegion() != &body || (sum.isConditional() && !placed) || !sum.getBody().getOps<ReduceOp>().empty())
     return false;
   mlir::Value term = sum.getBody().front().back().getOperand(0);
   mlir::BlockArgument column = body.getArguments().back();
   IndexSet indices = dependence(term);
   return indices.contains(body.getArgument(row)) && indices.contains(column) &&
          hasColumnsInFactors(term, sum, row, column);
+}
+
+/// Whether a block can add what whole tiles of `placed` give: they have one place each. Sums outside of blocks are
+/// added in f64 (PlanKind::Scatter).
+static bool placesTiles(const PlacedSum &placed, mlir::Operation *statement, unsigned row, unsigned column) {
+  if (!placed.conditions.empty() || !readsPairs(statement) || placed.isPlace(row) || placed.isPlace(column))
+    return false;
+  mlir::Block &body = llvm::cast<DefinitionOpInterface>(statement).getBody().front();
+  auto isOfTile = [&](mlir::BlockArgument index) {
+    return index == body.getArgument(row) || index == body.getArgument(column) ||
+           index == ReduceOp(placed.sum).getWhere().getArguments().back();
+  };
+  return llvm::none_of(placed.places,
+                       [&](const auto &place) { return llvm::any_of(dependence(place.second), isOfTile); });
 }
 
 /// The sizes. A chain's accumulators and its block's, one each for a row and vector, are in registers together where
@@ -69,12 +84,14 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
   op.walk([&](ReduceOp sum) { sums.push_back(sum); });
   if (sums.empty() || choosesByIndices(body))
     return std::nullopt;
+  std::optional<PlacedSum> placed = PlacedSum::of(op);
   unsigned rank = body.getNumArguments(), rows = machine.vectorRegisters >= 32 ? 7 : 6;
   llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
   // Where a call may have fewer rows than a tile, a size must say so.
   auto isEnough = [&](SizeAttr size) { return size.isName() || (size.isConstant() && size.getValue() >= rows); };
   for (unsigned row = rank - 1; row-- > 0;)
-    if (isEnough(shape[row]) && llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row); })) {
+    if (isEnough(shape[row]) && (!placed || placesTiles(*placed, op, row, rank - 1)) &&
+        llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row, placed); })) {
       MatrixPlan plan;
       plan.statement = op;
       plan.name = op.getName().str();

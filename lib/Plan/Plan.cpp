@@ -4,8 +4,11 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
+#include "attn/Analysis/PlacedSum.h"
 #include "attn/Plan/Prediction.h"
 #include "attn/Plan/Settings.h"
+
+#include "llvm/ADT/StringExtras.h"
 
 using namespace attn;
 
@@ -123,6 +126,20 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
   return result;
 }
 
+/// The plan of a sum whose terms have one place each.
+static std::optional<ScatterPlan> chooseScatter(DefinitionOpInterface statement) {
+  std::optional<PlacedSum> placed = PlacedSum::of(statement);
+  if (!placed)
+    return std::nullopt;
+  auto names = [](auto &&indices) {
+    return llvm::join(llvm::map_range(indices, [](mlir::BlockArgument index) { return indexName(index); }), ", ");
+  };
+  auto places = llvm::map_range(placed->places, [&](const auto &place) {
+    return statement.getBody().getArgument(place.first);
+  });
+  return ScatterPlan{statement, statement.getName().str(), names(placed->sum.getBody().getArguments()), names(places)};
+}
+
 static bool computesInF64(KernelOp kernel) {
   return llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
     return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
@@ -176,9 +193,12 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       plan.sums.push_back(chooseForSum(sum, plan, machine));
     // What softmaxes alone read is computed with them.
     bool isFused = !op->use_empty() && llvm::all_of(op->getUsers(), llvm::IsaPred<SoftmaxOp>);
-    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && !isFused)
+    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && !isFused) {
       if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan))
         plan.matrices.push_back(*matrix);
+      else if (std::optional<ScatterPlan> scatter = chooseScatter(statement))
+        plan.scatters.push_back(*scatter);
+    }
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
@@ -203,12 +223,16 @@ const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
   return found == matrices.end() ? nullptr : &*found;
 }
 
+bool Plan::isScatter(mlir::Operation *statement) const {
+  return llvm::any_of(scatters, [&](const ScatterPlan &plan) { return plan.statement == statement; });
+}
+
 std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
   if (llvm::isa<WeightedSumOp>(statement))
     return sum(statement).variants;
   const MatrixPlan *plan = matrix(statement);
   if (!plan)
-    return {{}};
+    return {{isScatter(statement) ? PlanKind::Scatter : PlanKind::Nest, "", 0}};
   std::vector<PlanVariant> variants = {{PlanKind::Matrix, "", 0}};
   if (!plan->rowSize.empty())
     variants.insert(variants.begin(), {PlanKind::Nest, plan->rowSize, plan->rows - 1});

@@ -45,6 +45,8 @@ static llvm::StringRef nameOf(PlanKind kind, llvm::StringRef nest) {
   switch (kind) {
   case PlanKind::Nest:
     return nest;
+  case PlanKind::Scatter:
+    return "scatter";
   case PlanKind::Matrix:
     return "matrix";
   case PlanKind::Split:
@@ -91,6 +93,9 @@ void Plan::print(llvm::raw_ostream &os) const {
        << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
        << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   }
+  for (const ScatterPlan &scatter : scatters)
+    os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "
+       << scatter.places << '\n';
   for (const PairBlocks &each : blocks)
     os << each.str() << '\n';
   printRanges(os);

@@ -8,18 +8,6 @@
 using namespace mlir;
 using namespace attn;
 
-SmallVector<Value> attn::conjunctsOf(Value condition) {
-  SmallVector<Value> conjuncts{condition};
-  for (size_t position = 0; position < conjuncts.size();)
-    if (auto both = conjuncts[position].getDefiningOp<arith::AndIOp>()) {
-      conjuncts[position] = both.getLhs();
-      conjuncts.insert(conjuncts.begin() + position + 1, both.getRhs());
-    } else {
-      ++position;
-    }
-  return conjuncts;
-}
-
 Value attn::conjunction(ArrayRef<Value> conditions, OpBuilder &builder) {
   Value all;
   for (Value condition : conditions)

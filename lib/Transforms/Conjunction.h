@@ -3,13 +3,10 @@
 #ifndef ATTN_TRANSFORMS_CONJUNCTION_H
 #define ATTN_TRANSFORMS_CONJUNCTION_H
 
-#include "attn/IR/Attn.h"
+#include "attn/Analysis/PlacedSum.h"
 #include "mlir/IR/Builders.h"
 
 namespace attn {
-
-/// What must all hold for `condition` to.
-llvm::SmallVector<mlir::Value> conjunctsOf(mlir::Value condition);
 
 /// Whether all of `conditions` hold; there is one at least.
 mlir::Value conjunction(llvm::ArrayRef<mlir::Value> conditions, mlir::OpBuilder &builder);

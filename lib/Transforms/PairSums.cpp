@@ -1,5 +1,6 @@
 //===- PairSums.cpp - Sums of pairs become products of matrices -----------===//
 
+#include "Conjunction.h"
 #include "Form.h"
 #include "PairTensors.h"
 #include "Scores.h"
@@ -15,6 +16,60 @@ ReduceOp attn::wholeSum(TensorOp tensor) {
   auto reduce = formulaOf(tensor).getDefiningOp<ReduceOp>();
   bool is = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType());
   return is ? reduce : ReduceOp();
+}
+
+/// Makes `statement` one sum over pairs, if it adds up elsewhere what a sum over pairs gives: that would be stored as a
+/// whole.
+///
+///   part[h, n, d] = sum[m](pairs[h, m, n] * q[h, m, d])
+///   out[g, n, d]  = sum[h](part[h, n, d] where clamp(h // c) == g)
+void PairTensors::joinPlaced(TensorOp statement) {
+  ReduceOp outer = wholeSum(statement);
+  auto read = outer ? outer.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReadOp>() : ReadOp();
+  TensorOp part = read ? definitionOf(read.getTensor()) : TensorOp();
+  bool isSum = part && read.getTensor().hasOneUse() && isInRange(read) && wholeSum(part) && readsPairs(part);
+  if (!isSum || !PlacedSum::of(statement))
+    return;
+  substituteFormula(read, part);
+  part.erase();
+  auto inner = cast<ReduceOp>(outer.getBody().front().getTerminator()->getOperand(0).getDefiningOp());
+  // In the order that pairs have: the key runs fastest.
+  SmallVector<Value> pair = pairOf(inner);
+  SmallVector<BlockArgument> indices(outer.getBody().getArguments());
+  llvm::append_range(indices, inner.getBody().getArguments());
+  llvm::stable_sort(indices, [&](Value a, Value b) { return llvm::find(pair, a) < llvm::find(pair, b); });
+  OpBuilder builder(outer);
+  Location location = outer.getLoc();
+  SmallVector<Attribute> names;
+  for (BlockArgument index : indices) {
+    Attribute name = builder.getStringAttr(indexName(index));
+    for (int number = 1; llvm::is_contained(names, name) || llvm::is_contained(statement.getIndices(), name); ++number)
+      name = builder.getStringAttr(indexName(index) + "_" + llvm::Twine(number));
+    names.push_back(name);
+  }
+  auto joined = ReduceOp::create(builder, location, ReduceKind::Sum, builder.getArrayAttr(names),
+                                 llvm::map_to_vector(indices, indexSize), outer.getType(), ValueRange(), Value(),
+                                 /*conditional=*/true);
+  auto enter = [&](Region &region) {
+    IRMapping mapping;
+    mapping.map(statement.getBody().getArguments(), statement.getBody().getArguments());
+    for (auto [index, argument] : llvm::zip_equal(indices, region.getArguments()))
+      for (Region &own : index.getOwner()->getParentOp()->getRegions())
+        if (!own.empty())
+          mapping.map(own.getArgument(index.getArgNumber()), argument);
+    builder.setInsertionPointToEnd(&region.front());
+    return mapping;
+  };
+  auto yieldedBy = [](Region &region) { return region.front().getTerminator()->getOperand(0); };
+  IRMapping inTerm = enter(joined.getBody()), inWhere = enter(joined.getWhere());
+  SmallVector<Value> conditions{cloneSlice(yieldedBy(outer.getWhere()), inWhere, builder)};
+  if (inner.isConditional())
+    conditions.push_back(cloneSlice(yieldedBy(inner.getWhere()), inWhere, builder));
+  YieldOp::create(builder, location, conjunction(conditions, builder));
+  builder.setInsertionPointToEnd(&joined.getBody().front());
+  YieldOp::create(builder, location, cloneSlice(yieldedBy(inner.getBody()), inTerm, builder));
+  outer.replaceAllUsesWith(joined.getResult());
+  outer.erase();
 }
 
 /// The index variables by which `reduce` reads a pair, in its body; none where it reads pairs in no such way.

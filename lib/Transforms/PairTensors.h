@@ -35,6 +35,7 @@ private:
   void swallow(TensorOp statement);
 
   // What reads them (PairSums.cpp).
+  void joinPlaced(TensorOp statement);
   llvm::SmallVector<mlir::Value> pairOf(ReduceOp reduce);
   void normalise(TensorOp sum);
   mlir::Value pairFactor(llvm::ArrayRef<Factor> factors, llvm::ArrayRef<mlir::Value> pair, ReduceOp reduce,

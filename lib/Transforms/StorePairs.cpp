@@ -230,6 +230,8 @@ void PairTensors::store() {
   bool isKnown = llvm::any_of(tensors, [](Value tensor) { return isPairs(tensor); });
   if (isKnown || sums().size() < 2)
     return;
+  for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
+    joinPlaced(statement);
   for (TensorOp sum : sums())
     normalise(sum);
   if (!weights->hasAttr(TensorOp::weightsName)) {

@@ -51,34 +51,9 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
 void Scatter::solve(unsigned dimension) {
   Value subscript = read.getSubscripts()[dimension];
   bool isSolved = !isa<BlockArgument>(subscript) &&
-                  (solveQuotient(subscript, dimension) || solveDigits(subscript) || solvePair(subscript, dimension));
+                  (solveDigits(subscript) || solvePair(subscript, dimension));
   if (!isSolved)
     uncertain.push_back(dimension);
-}
-
-/// i // c
-bool Scatter::solveQuotient(Value subscript, unsigned dimension) {
-  auto quotient = subscript.getDefiningOp<FloorDivOp>();
-  auto index = quotient ? dyn_cast<BlockArgument>(quotient.getLhs()) : BlockArgument();
-  std::optional<SizeAttr> divisor = quotient ? sizeOf(quotient.getRhs()) : std::nullopt;
-  bool isAlone = index && llvm::none_of(read.getSubscripts(), [&](Value other) {
-                   return other != subscript && dependence(other).contains(index);
-                 });
-  if (!isAlone || !divisor || known.contains(index))
-    return false;
-  SizeAttr size = read.getTensor().getType().getShape()[dimension];
-  SizeAttr before = SizeAttr::binary(SizeKind::Mul, *divisor, lastOf(size));
-  unsigned position = axes.size() + summed.size();
-  summed.push_back({indexName(index).str(), SizeAttr::binary(SizeKind::Sub, indexSize(index), before)});
-  Location location = read.getLoc();
-  known[index] = [=, divisor = *divisor](OpBuilder &builder, Indices indices) -> Value {
-    Value first =
-        arith::MulIOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, divisor));
-    return arith::AddIOp::create(builder, location, first, indices[position]);
-  };
-  bounded.push_back(index);
-  uncertain.push_back(dimension);
-  return true;
 }
 
 /// i // C and i % C, of two dimensions whose sizes have the product that i ranges over
@@ -160,9 +135,6 @@ Value Scatter::condition(OpBuilder &builder, Indices indices) {
     Value holds = arith::CmpIOp::create(builder, location, predicate, a, b);
     all = all ? arith::AndIOp::create(builder, location, all, holds).getResult() : holds;
   };
-  for (BlockArgument variable : bounded)
-    require(arith::CmpIPredicate::slt, mapping.lookup(variable),
-            SizeOp::create(builder, location, indexSize(variable)));
   for (unsigned dimension : uncertain) {
     Value subscript = cloneSlice(read.getSubscripts()[dimension], mapping, builder);
     Value last = SizeOp::create(builder, location, lastOf(axes[dimension].size));

@@ -5,7 +5,6 @@
 //
 //   subscript   i is                          visited
 //   i           j                             one
-//   i // c      j * c + r, r < I − (J − 1)·c  about c
 //   i * C + d   i = j // C, d = j % C         one, where d ranges over C
 //   i // C, i % C   j * C + l                 one, where these are two dimensions j, l of J x C and i ranges over J * C
 //   otherwise   any                           all
@@ -34,7 +33,7 @@ public:
   /// The variables at a place and what is visited there: the indices of `axes` and then of `summed`.
   llvm::SmallVector<mlir::Value> sources(mlir::OpBuilder &builder, Indices indices) const;
 
-  bool isConditional() const { return !uncertain.empty() || !bounded.empty(); }
+  bool isConditional() const { return !uncertain.empty(); }
   /// Whether they are read there.
   mlir::Value condition(mlir::OpBuilder &builder, Indices indices);
 
@@ -42,7 +41,6 @@ private:
   using Source = std::function<mlir::Value(mlir::OpBuilder &, Indices)>;
 
   void solve(unsigned dimension);
-  bool solveQuotient(mlir::Value subscript, unsigned dimension);
   bool solveDigits(mlir::Value subscript);
   bool solvePair(mlir::Value subscript, unsigned dimension);
   mlir::IRMapping mapping(mlir::OpBuilder &builder, Indices indices) const;
@@ -52,7 +50,6 @@ private:
   llvm::SmallDenseMap<mlir::BlockArgument, Source> known; ///< What a variable is.
   llvm::SmallVector<mlir::BlockArgument> fromDigits;      ///< Variables that two subscripts tell.
   llvm::SmallVector<unsigned> uncertain;                  ///< Dimensions whose subscript has to be compared.
-  llvm::SmallVector<mlir::BlockArgument> bounded;         ///< Variables that may come out beyond their range.
 };
 
 } // namespace attn

@@ -74,7 +74,7 @@ struct SplitPlan {
 };
 
 /// The loop nests of docs/plans.md.
-enum class PlanKind { Nest, Matrix, Split, NarrowTiles, Tiles };
+enum class PlanKind { Nest, Scatter, Matrix, Split, NarrowTiles, Tiles };
 
 /// A way to compute a statement, for calls in which a size is at most some number.
 struct PlanVariant {
@@ -123,6 +123,13 @@ struct MatrixPlan {
   static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, const Plan &plan);
 };
 
+/// A sum whose terms are visited once each, and added where they belong: see docs/plans.md.
+struct ScatterPlan {
+  mlir::Operation *statement = nullptr; ///< Not printed.
+  std::string name;                     ///< Of the statement.
+  std::string terms, places;            ///< The indices of a term, and those that its place has.
+};
+
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
@@ -143,6 +150,7 @@ struct Plan {
   std::optional<int64_t> splitQueries, narrowQueries;
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
+  std::vector<ScatterPlan> scatters;
   std::vector<KeyRangePlan> ranges;
   llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
   std::optional<GpuPlan> gpu;           ///< On a GPU, in place of the plans above.
@@ -153,6 +161,8 @@ struct Plan {
 
   /// The plan of a weighted sum.
   const SumPlan &sum(mlir::Operation *statement) const;
+  /// Whether `statement` is one of `scatters`.
+  bool isScatter(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
   /// The ways to compute `statement`: a weighted sum is split for few queries and otherwise tiled, a matrix with few

@@ -1,0 +1,150 @@
+//===- Scatter.cpp - Sums whose terms each have one place -----------------===//
+
+#include "Scatter.h"
+
+#include "Mathematics.h"
+#include "Reduction.h"
+
+using Halide::Expr;
+using Halide::RDom;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace attn::lowering {
+
+namespace {
+/// The formula around the sum.
+class AroundSum : public RegionLowering {
+public:
+  AroundSum(StepLowering &kernel, Environment &environment, Expr sum)
+      : RegionLowering(kernel, environment), sum(sum) {}
+
+protected:
+  Expr reduce(ReduceOp) override { return sum; }
+
+private:
+  Expr sum;
+};
+} // namespace
+
+Scatter::Scatter(StepLowering &kernel, DefinitionOpInterface op)
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), op(op), placed(*PlacedSum::of(op)), share("share$") {
+  unsigned rank = op.getBody().getNumArguments();
+  for (unsigned position = rank; position-- > 0;) {
+    vars.push_back(Var(indexName(op.getBody().getArgument(position)).str()));
+    (placed.isPlace(position) ? along : other).push_back(vars.back());
+  }
+  hasLanes = !placed.isPlace(rank - 1);
+  isShared = kernel.isInBlocks() && !hasLanes;
+}
+
+/// Adds up the terms; the sum at an element.
+Expr Scatter::addTotals() {
+  auto indices = placed.sum.getBody().getArguments();
+  Halide::Region ranges; // the last index runs fastest
+  for (mlir::BlockArgument index : llvm::reverse(indices)) {
+    auto [first, count] = kernel.values(index);
+    ranges.push_back({0, count});
+  }
+  if (isShared)
+    ranges.back().extent = (ranges.back().extent + shareCount - 1) / shareCount;
+  terms = RDom(ranges);
+  Environment environment;
+  for (auto [position, var] : llvm::enumerate(vars))
+    environment.bind(op.getBody().getArgument(vars.size() - 1 - position), var);
+  llvm::SmallVector<IndexBinding> at;
+  for (unsigned position = 0; position < indices.size(); ++position) {
+    Halide::RVar loop = terms[indices.size() - 1 - position];
+    auto [first, count] = kernel.values(indices[position]);
+    Expr index = first + loop;
+    if (position == 0 && isShared) {
+      Expr within = share * ranges.back().extent + loop;
+      terms.where(within < count);
+      index = Halide::unsafe_promise_clamped(first + within, first, first + Halide::max(count, 1) - 1);
+    }
+    at.push_back({index, {}, false, loop});
+  }
+  bindReduction(placed.sum, environment, at);
+  for (mlir::Value condition : placed.conditions)
+    terms.where(PlainRegion(kernel, environment).expression(condition));
+
+  std::vector<Expr> place, element(along.begin(), along.end());
+  for (const Var &var : along)
+    for (auto [position, value] : placed.places)
+      if (vars[vars.size() - 1 - position].same_as(var))
+        place.push_back(placeOf(value, op.getBody().getArgument(position), kernel, environment));
+  std::vector<Var> totalVars = along;
+  for (const Var &var : other) {
+    totalVars.push_back(var);
+    place.push_back(var);
+    element.push_back(var);
+  }
+  if (isShared) {
+    totalVars.push_back(share);
+    place.push_back(share);
+  }
+  Expr term = PlainRegion(kernel, environment).expression(yielded(placed.sum.getBody()));
+  totals = Halide::Func(kernel.uniqueName(op.getName().str() + "_totals"));
+  totals(totalVars) = Expr(0.0);
+  totals(place) += Halide::cast<double>(term);
+  Expr sum;
+  for (int number = 0; number < (isShared ? shareCount : 1); ++number) {
+    std::vector<Expr> call = element;
+    if (isShared)
+      call.push_back(number);
+    sum = sum.defined() ? sum + totals(call) : totals(call);
+  }
+  return Halide::cast(term.type(), sum);
+}
+
+void Scatter::define() {
+  Expr sum = addTotals();
+  Environment environment;
+  for (auto [position, var] : llvm::enumerate(vars))
+    environment.bind(op.getBody().getArgument(vars.size() - 1 - position), var);
+  Expr value = AroundSum(kernel, environment, sum).expression(yielded(op.getBody()));
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), vars);
+  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
+}
+
+void Scatter::schedule() {
+  int width = kernel.plan.lanes;
+  Var lanes("vector$"), lane("lane$");
+  func.compute_root().split(vars[0], lanes, lane, width, TailStrategy::GuardWithIf).vectorize(lane);
+  std::vector<Halide::VarOrRVar> order = {lane};
+  std::vector<Var> outer;
+  if (hasLanes)
+    outer.push_back(lanes);
+  else
+    order.push_back(lanes);
+  for (const Var &var : along)
+    if (!var.same_as(vars[0]))
+      order.push_back(var);
+  for (const Var &var : other)
+    if (!var.same_as(vars[0]))
+      outer.push_back(var);
+  order.insert(order.end(), outer.begin(), outer.end());
+  func.reorder(order);
+  for (const Var &var : outer)
+    func.parallel(var);
+  if (outer.empty())
+    totals.compute_root();
+  else
+    totals.compute_at(func, outer.front());
+
+  Var first = totals.args()[hasLanes ? along.size() : 0];
+  totals.vectorize(first, width, TailStrategy::GuardWithIf);
+  if (hasLanes) {
+    std::vector<Halide::VarOrRVar> inside = {lane};
+    for (int dimension = 0; dimension < terms.dimensions(); ++dimension)
+      inside.push_back(terms[dimension]);
+    totals.bound_storage(first, width);
+    totals.update().split(first, first, lane, width, TailStrategy::GuardWithIf).vectorize(lane).reorder(inside);
+  }
+  if (isShared) {
+    totals.parallel(share);
+    totals.update().parallel(share);
+  }
+}
+
+} // namespace attn::lowering
