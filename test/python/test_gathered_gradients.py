@@ -1,0 +1,194 @@
+"""Gradients of what is read at computed subscripts: shared heads, tables of biases, pages. Against PyTorch's autograd in f64."""
+
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import attn
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(ROOT))
+from bench.measure import memory_of  # noqa: E402
+
+FULL = "softmax[n](score[b, h, m, n])"
+CAUSAL = "softmax[n](score[b, h, m, n] where n <= m)"
+
+
+def heads(parameters, score, value="v[b, h, n, e]", weight=FULL, keys="H"):
+    return f"""attention heads(q: f32[B, H, M, D], k: f32[B, {keys}, N, D], v: f32[B, {keys}, N, E]{parameters}) {{
+  score[b, h, m: M, n: N] = {score}
+  weight[b, h, m, n] = {weight}
+  out[b, h, m, e] = sum[n](weight[b, h, m, n] * {value})
+  return out
+}}
+"""
+
+
+def grouped(group, weight=FULL, parameters=""):
+    score = f"sum[d](q[b, h, m, d] * k[b, {group}, n, d]) / sqrt(D)"
+    return heads(parameters, score, f"v[b, {group}, n, e]", weight, "G")
+
+
+DOTS = "sum[d](q[b, h, m, d] * k[b, h, n, d]) / sqrt(D)"
+RELATIVE = heads(", bias: f32[H, R], far: i32", f"{DOTS} + bias[h, n - m + far]", weight=CAUSAL)
+SHARED = heads(", bias: f32[R], far: i32", f"{DOTS} + bias[n - m + far]")
+BUCKETS = heads(", bias: f32[H, R], bucket: i32[M, N]", f"{DOTS} + bias[h, bucket[m, n]]")
+EMBEDDED = heads(", embedding: f32[R, D], far: i32", f"{DOTS} + sum[d](q[b, h, m, d] * embedding[n - m + far, d])")
+BY_BLOCK = heads(", bias: f32[H, R, N]", f"{DOTS} + bias[h, m // 3, n]")
+
+
+def distance(t, size):
+    offset = torch.arange(t["k"].shape[2]) - torch.arange(t["q"].shape[2])[:, None] + t["far"]
+    return offset.clamp(0, size - 1)
+
+
+#: By name: the spec; which head of keys a head reads; what is added to the scores; more inputs, of the sizes H, G, M, N, D.
+CASES = {
+    "divided": (grouped("h // (H // G)"), lambda h, H, G: h // (H // G), None, lambda H, G, M, N, D: {}),
+    "divided, causal": (grouped("h // (H // G)", CAUSAL), lambda h, H, G: h // (H // G), None, lambda H, G, M, N, D: {}),
+    "by threes": (grouped("h // 3"), lambda h, H, G: h // 3, None, lambda H, G, M, N, D: {}),
+    "interleaved": (grouped("h % G"), lambda h, H, G: h % G, None, lambda H, G, M, N, D: {}),
+    "table of heads": (
+        grouped("head[b, h]", CAUSAL, ", head: i32[B, H]"),
+        None,
+        None,
+        lambda H, G, M, N, D: {"head": torch.randint(-1, G + 1, (2, H), dtype=torch.int32)},
+    ),
+    "relative": (
+        RELATIVE,
+        lambda h, H, G: h,
+        lambda t: t["bias"][:, distance(t, t["bias"].shape[1])],
+        lambda H, G, M, N, D: {"bias": torch.randn(H, 11), "far": torch.tensor(4, dtype=torch.int32)},
+    ),
+    "relative, shared": (
+        SHARED,
+        lambda h, H, G: h,
+        lambda t: t["bias"][distance(t, len(t["bias"]))],
+        lambda H, G, M, N, D: {"bias": torch.randn(11), "far": torch.tensor(4, dtype=torch.int32)},
+    ),
+    "buckets": (
+        BUCKETS,
+        lambda h, H, G: h,
+        lambda t: t["bias"][:, t["bucket"].long()],
+        lambda H, G, M, N, D: {"bias": torch.randn(H, 5), "bucket": torch.randint(0, 5, (M, N), dtype=torch.int32)},
+    ),
+    "embedded": (
+        EMBEDDED,
+        lambda h, H, G: h,
+        lambda t: torch.einsum("bhmd,mnd->bhmn", t["q"], t["embedding"][distance(t, len(t["embedding"]))]),
+        lambda H, G, M, N, D: {"embedding": torch.randn(9, D), "far": torch.tensor(5, dtype=torch.int32)},
+    ),
+    "by block": (
+        BY_BLOCK,
+        lambda h, H, G: h,
+        lambda t: t["bias"][:, (torch.arange(t["q"].shape[2]) // 3).clamp(max=t["bias"].shape[1] - 1)],
+        lambda H, G, M, N, D: {"bias": torch.randn(H, 4, N)},
+    ),
+}
+#: H, G, M, N
+SHAPES = [(6, 2, 65, 7), (5, 2, 7, 65), (3, 3, 9, 4), (4, 1, 1, 33), (10, 4, 130, 1), (4, 2, 0, 5), (4, 2, 5, 0)]
+
+
+def draw(name, H, G, M, N, D=5):
+    torch.manual_seed(H * M + N)
+    keys = G if CASES[name][0].count("[B, G,") else H
+    tensors = {"q": torch.randn(2, H, M, D), "k": torch.randn(2, keys, N, D), "v": torch.randn(2, keys, N, D + 1)}
+    return tensors | CASES[name][3](H, G, M, N, D)
+
+
+def expected(name, tensors, gradient):
+    """The result and the gradients by name."""
+    _, head_of, added, _ = CASES[name]
+    exact = {key: value.double().requires_grad_() if is_float(value) else value for key, value in tensors.items()}
+    batch, heads, queries, width = exact["q"].shape
+    groups = exact["k"].shape[1]
+    if head_of:
+        head = head_of(torch.arange(heads), heads, groups).expand(batch, -1)
+    else:
+        head = exact["head"].long()
+    head = head.clamp(0, groups - 1)
+    k, v = (exact[key][torch.arange(batch)[:, None], head] for key in "kv")
+    score = exact["q"] @ k.mT / width**0.5
+    if added:
+        score = score + added(exact)
+    if CAUSAL in CASES[name][0]:
+        mask = torch.arange(k.shape[2]) <= torch.arange(queries)[:, None]
+        score = score.masked_fill(~mask, -torch.inf)
+    out = torch.softmax(score, -1) @ v
+    names = [key for key, value in exact.items() if is_float(value)]
+    return dict(zip(names, torch.autograd.grad(out, [exact[key] for key in names], gradient.double())))
+
+
+def is_float(value):
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def gradients(kernel, tensors, gradient):
+    forward, backward = kernel.grad()
+    results = forward(*tensors.values())
+    known = tensors | dict(zip([info.name for info in forward.outputs], results)) | {"grad_out": gradient}
+    results = backward(*[known[info.name] for info in backward.inputs])
+    return {info.name.removeprefix("grad_"): value for info, value in zip(backward.outputs, results)}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    kernels = {}
+    return lambda name: kernels.setdefault(name, attn.compile(CASES[name][0], plan={"split.queries": 0, "narrow.queries": 0}))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_autograd_with_the_same_bits_on_any_number_of_threads(name, compiled):
+    for shape in SHAPES:
+        tensors = draw(name, *shape)
+        gradient = torch.randn(*tensors["q"].shape[:3], tensors["v"].shape[3])
+        found = []
+        try:
+            for threads in (1, 2):
+                attn.set_num_threads(threads)
+                found.append(gradients(compiled(name), tensors, gradient))
+        finally:
+            attn.set_num_threads(0)
+        exact = expected(name, tensors, gradient)
+        noise = max([value.abs().max().item() for value in exact.values() if value.numel()], default=0)
+        for key, value in exact.items():
+            assert torch.equal(found[0][key], found[1][key]), (shape, key)
+            assert found[0][key].shape == value.shape
+            if value.numel():
+                largest = max(value.abs().max().item(), 0.1 * noise)
+                assert (found[0][key] - value).abs().max() <= 1e-5 * largest, (shape, key)
+
+
+def test_blocks_of_some_heads_add_up_what_groups_share(compiled):
+    """1100 keys: the rows of a head are more than a block has, and groups of heads are in several blocks."""
+    for name in ("divided, causal", "by threes", "relative"):
+        tensors = draw(name, 6, 2, 700, 1100, 3)
+        gradient = torch.randn(2, 6, 700, 4)
+        found, exact = gradients(compiled(name), tensors, gradient), expected(name, tensors, gradient)
+        for key, value in exact.items():
+            assert (found[key] - value).abs().max() <= 1e-5 * value.abs().max(), (name, key)
+
+
+@pytest.mark.parametrize("name", ["divided, causal", "interleaved", "relative", "relative, shared", "buckets"])
+def test_a_backward_pass_takes_8_mb_at_most(name, compiled):
+    """Gradients of all heads by themselves would take 33 MB, an element for each pair 134 MB."""
+    kernel = compiled(name)
+    tensors = draw(name, 32, 8, 1024, 1024, 128)
+    tensors = {key: value[:1] if key in "qkv" else value for key, value in tensors.items()}
+    forward, backward = kernel.grad()
+    results = dict(zip([info.name for info in forward.outputs], forward(*tensors.values())))
+    known = {key: torch.as_tensor(value) for key, value in tensors.items()} | results
+    known |= {"grad_out": torch.ones_like(results["out"])}
+    for threads in (1, 2):
+        assert memory_of(backward, known, threads) < 8e6
+
+
+def test_groups_of_a_constant_size_need_not_divide_the_heads():
+    source = "attention repeat(x: f32[G], h: f32[H]) {\n y[i: H] = x[i // 4] * h[i]\n return y\n}"
+    _, backward = attn.compile(source).grad(["x"])
+    h = np.arange(1, 11, dtype=np.float32)
+    for groups, gradient in ((3, [10, 26, 19]), (4, [10, 26, 19, 0]), (2, [10, 45]), (1, [55])):
+        result = backward(x=np.ones(groups, np.float32), h=h, grad_y=np.ones(10, np.float32))
+        assert result.tolist() == gradient
