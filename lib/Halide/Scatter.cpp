@@ -46,8 +46,11 @@ Expr Scatter::addTotals() {
     auto [first, count] = kernel.values(index);
     ranges.push_back({0, count});
   }
+  // Blocks have many values of the index before the last, and maybe one of those before it.
+  unsigned outer = indices.size() > 1 ? indices.size() - 2 : 0;
+  Expr &shared = ranges[indices.size() - 1 - outer].extent;
   if (isShared)
-    ranges.back().extent = (ranges.back().extent + shareCount - 1) / shareCount;
+    shared = (shared + shareCount - 1) / shareCount;
   terms = RDom(ranges);
   Environment environment;
   for (auto [position, var] : llvm::enumerate(vars))
@@ -57,8 +60,8 @@ Expr Scatter::addTotals() {
     Halide::RVar loop = terms[indices.size() - 1 - position];
     auto [first, count] = kernel.values(indices[position]);
     Expr index = first + loop;
-    if (position == 0 && isShared) {
-      Expr within = share * ranges.back().extent + loop;
+    if (position == outer && isShared) {
+      Expr within = share * shared + loop;
       terms.where(within < count);
       index = Halide::unsafe_promise_clamped(first + within, first, first + Halide::max(count, 1) - 1);
     }

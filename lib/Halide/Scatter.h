@@ -30,7 +30,7 @@ public:
   Halide::Func func; ///< The tensor.
 
 private:
-  /// Totals of which each has its share of the terms: of their outermost index, equal parts.
+  /// Totals of which each has its share of the terms: of one of their indices, equal parts.
   static constexpr int shareCount = 8;
 
   Halide::Expr addTotals();

@@ -359,3 +359,59 @@ attn.kernel @projection(%x: !attn.tensor<[M, D], f32>, %w: !attn.tensor<[N, D], 
   }
   attn.return %grad_w : !attn.tensor<[N, D], f32> as f32, %grad_x : !attn.tensor<[M, D], f32> as f32
 }
+
+// Heads share keys, in groups: what the gradient of the keys is for each head, and its sum over the heads of a group, are
+// one sum over pairs.
+// CHECK-LABEL: attn.kernel @shared_heads(
+// CHECK-NOT:     grad_k_part
+// CHECK:         %grad_k = attn.tensor "grad_k"(%at: G, %n: N, %d: D) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%h: H, %m: M) : f32 {
+// CHECK-NEXT:        %1 = attn.read %weight[%h, %m, %n]
+// CHECK-NEXT:        %2 = attn.read %q[%h, %m, %d]
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      } where {
+// CHECK:             attn.floordiv %h, %c4_i64
+// CHECK:             arith.cmpi eq, {{%.*}}, %at : i64
+// CHECK:           }
+// CHECK-NEXT:      attn.yield %0 : f32
+attn.kernel @shared_heads(%x: !attn.tensor<[H, M, N], f32>, %q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[G, N, D], f32>) {
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %sum = attn.tensor "sum"(%h: H, %m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %part = attn.tensor "grad_k_part"(%h: H, %n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %2 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%at: G, %n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%h: H) : f32 {
+      %1 = attn.read %part[%h, %n, %d] : !attn.tensor<[H, N, D], f32>
+      attn.yield %1 : f32
+    } where {
+      %c4 = arith.constant 4 : i64
+      %1 = attn.floordiv %h, %c4
+      %2 = attn.size G - 1
+      %3 = arith.minsi %1, %2 : i64
+      %c0 = arith.constant 0 : i64
+      %4 = arith.maxsi %3, %c0 : i64
+      %5 = arith.cmpi eq, %4, %at : i64
+      attn.yield %5 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %sum : !attn.tensor<[H, M], f32> as f32, %grad_k : !attn.tensor<[G, N, D], f32> as f32
+}

@@ -11,7 +11,13 @@ from test_gradients import compile_in  # noqa: E402
 import attn  # noqa: E402
 
 NOT_DIFFERENTIATED = {"p"}  # the probability of a dropout: it decides which elements are dropped
-CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")  # the others: test_operators.py
+CHECKS = (
+    "test_schema",
+    "test_autograd_registration",
+    "test_faketensor",
+    "test_aot_dispatch_dynamic",
+    "test_aot_dispatch_static",
+)
 
 
 def finite(results):
