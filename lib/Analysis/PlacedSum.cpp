@@ -58,11 +58,11 @@ std::optional<PlacedSum> PlacedSum::of(DefinitionOpInterface op) {
     auto compared = condition.getDefiningOp<arith::CmpIOp>();
     bool isPlace = false;
     if (compared && compared.getPredicate() == arith::CmpIPredicate::eq)
-      for (auto [index, value] : {std::pair(compared.getLhs(), compared.getRhs()),
-                                  std::pair(compared.getRhs(), compared.getLhs())}) {
+      for (auto [index, value] :
+           {std::pair(compared.getLhs(), compared.getRhs()), std::pair(compared.getRhs(), compared.getLhs())}) {
         auto place = dyn_cast<BlockArgument>(index);
-        isPlace = place && place.getParentRegion() == &body && isClamped(value, indexSize(place)) &&
-                  indices.insert(place);
+        isPlace =
+            place && place.getParentRegion() == &body && isClamped(value, indexSize(place)) && indices.insert(place);
         if (isPlace) {
           placed.places.push_back({place.getArgNumber(), value});
           break;

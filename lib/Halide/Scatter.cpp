@@ -16,8 +16,7 @@ namespace {
 /// The formula around the sum.
 class AroundSum : public RegionLowering {
 public:
-  AroundSum(StepLowering &kernel, Environment &environment, Expr sum)
-      : RegionLowering(kernel, environment), sum(sum) {}
+  AroundSum(StepLowering &kernel, Environment &environment, Expr sum) : RegionLowering(kernel, environment), sum(sum) {}
 
 protected:
   Expr reduce(ReduceOp) override { return sum; }

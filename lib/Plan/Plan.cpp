@@ -134,9 +134,8 @@ static std::optional<ScatterPlan> chooseScatter(DefinitionOpInterface statement)
   auto names = [](auto &&indices) {
     return llvm::join(llvm::map_range(indices, [](mlir::BlockArgument index) { return indexName(index); }), ", ");
   };
-  auto places = llvm::map_range(placed->places, [&](const auto &place) {
-    return statement.getBody().getArgument(place.first);
-  });
+  auto places =
+      llvm::map_range(placed->places, [&](const auto &place) { return statement.getBody().getArgument(place.first); });
   return ScatterPlan{statement, statement.getName().str(), names(placed->sum.getBody().getArguments()), names(places)};
 }
 

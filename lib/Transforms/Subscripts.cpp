@@ -50,8 +50,7 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
 
 void Scatter::solve(unsigned dimension) {
   Value subscript = read.getSubscripts()[dimension];
-  bool isSolved = !isa<BlockArgument>(subscript) &&
-                  (solveDigits(subscript) || solvePair(subscript, dimension));
+  bool isSolved = !isa<BlockArgument>(subscript) && (solveDigits(subscript) || solvePair(subscript, dimension));
   if (!isSolved)
     uncertain.push_back(dimension);
 }
