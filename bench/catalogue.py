@@ -81,7 +81,7 @@ def steps() -> Iterator[Workload]:
 
 
 def heads(name: str, variant: Variant, **sizes: int) -> Workload:
-    """Attention whose heads have keys of their own, which the spec says too: sums over groups of heads would be gradients of their own."""
+    """Attention whose heads have keys of their own, which the spec says too."""
     return dataclasses.replace(attention(name, variant, **sizes), spec=spec(variant, groups=False))
 
 

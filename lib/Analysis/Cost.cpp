@@ -2,6 +2,7 @@
 
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/PlacedSum.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -112,8 +113,10 @@ Cost attn::costOf(Operation *op) {
   if (!definition)
     return cost;
   Times times = {1, 1, {}};
+  std::optional<PlacedSum> placed = PlacedSum::of(definition);
   for (BlockArgument index : definition.getBody().getArguments().drop_back(isa<TensorOp>(op) ? 0 : 1))
-    times = times * indexSize(index);
+    if (!placed || !placed->isPlace(index.getArgNumber())) // a term is computed for its own place
+      times = times * indexSize(index);
   if (!isa<TensorOp>(op)) {
     times.key = definition.getBody().getArguments().back();
     times.pairs = times.pairs * indexSize(times.key);

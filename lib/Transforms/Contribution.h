@@ -8,7 +8,7 @@
 // k[b, h // group, n, d], the sums over the others come first, so that they are taken once for an element:
 //
 //   part[b, h, n, d] = sum[m](score'[b, h, m, n] * q[b, h, m, d])
-//   k'[b, g, n, d]   = sum[r](part[b, g * group + r, n, d] where …)
+//   k'[b, g, n, d]   = sum[h](part[b, h, n, d] where h // group == g)
 //
 //===----------------------------------------------------------------------===//
 

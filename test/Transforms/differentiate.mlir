@@ -66,6 +66,28 @@ attn.kernel @gather(%x: !attn.tensor<[N], f32>, %index: !attn.tensor<[M], i32>) 
 
 // -----
 
+// So does what a group of indices shares, whether or not groups divide them.
+// CHECK-LABEL: attn.kernel @groups_backward(
+// CHECK: attn.tensor "grad_x"(%at: G) : f32 {
+// CHECK-NEXT: attn.reduce sum(%h: H) : f32 {
+// CHECK: } where {
+// CHECK: [[GROUP:%.*]] = attn.floordiv %h, %c4_i64
+// CHECK: arith.minsi [[GROUP]],
+// CHECK: arith.cmpi eq, {{%.*}}, %at : i64
+attn.kernel @groups(%x: !attn.tensor<[G], f32>, %s: !attn.tensor<[H], f32>) {
+  %y = attn.tensor "y"(%h: H) : f32 {
+    %c4_i64 = arith.constant 4 : i64
+    %0 = attn.floordiv %h, %c4_i64
+    %1 = attn.read %x[%0] : !attn.tensor<[G], f32>
+    %2 = attn.read %s[%h] : !attn.tensor<[H], f32>
+    %3 = arith.mulf %1, %2 : f32
+    attn.yield %3 : f32
+  }
+  attn.return %y : !attn.tensor<[H], f32> as f32
+}
+
+// -----
+
 // Weights without a softmax: the sum inside of them is a tensor of its own, and what their derivative needs of them is read.
 // CHECK-LABEL: attn.kernel @sigmoid_backward(
 // CHECK: %weight_dot = attn.tensor "weight_dot"(%m: M, %n: N) : f32 {
