@@ -45,6 +45,7 @@ void Plan::chooseForGpu(bool isDouble) {
   gpu = GpuPlan();
   gpu->isDouble = isDouble;
   matrices.clear();
+  scatters.clear();
   bool wide = false, narrow = true;
   for (SumPlan &sum : sums) {
     auto statement = llvm::cast<WeightedSumOp>(sum.statement);
