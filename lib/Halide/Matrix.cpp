@@ -1,6 +1,7 @@
 //===- Matrix.cpp - The matrix plan: what is computed ----------------------===//
 
 #include "Matrix.h"
+#include "Fetch.h"
 #include "Mathematics.h"
 #include "Reduction.h"
 
@@ -104,6 +105,15 @@ void Matrix::define() {
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 
+Expr Matrix::outputBefore() {
+  std::vector<Expr> element;
+  for (unsigned position = 0; position < vars.size(); ++position) {
+    auto [first, count] = kernel.values(op.getBody().getArgument(vars.size() - 1 - position));
+    element.push_back(Halide::unsafe_promise_clamped(vars[position], first, first + Halide::max(count, 1) - 1));
+  }
+  return kernel.before(op.getDefinedTensor(), element);
+}
+
 Expr Matrix::addSum(ReduceOp reduce) {
   std::string base = op.getName().str() + "_sum";
   Sum sum;
@@ -164,7 +174,7 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.groups.where(first + sum.groups.x * chainSize < count);
   std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   chainAt.back() = sum.groups.x;
-  sum.block(blockVars) = zero;
+  sum.block(blockVars) = placed ? zero : fetchingAhead(zero, outputBefore());
   sum.block(blockAt) += sum.chain(chainAt);
 
   Expr result;

@@ -37,6 +37,8 @@ private:
   Halide::Expr addSum(ReduceOp op);
   /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
   Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
+  /// The tensor's element before the step stores it; nothing is read of it beyond the tensor.
+  Halide::Expr outputBefore();
   void bindIndices(Environment &environment);
   /// Defines the tensor, to which blocks add, by adding each tile where it belongs.
   void definePlaced();

@@ -191,6 +191,8 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::OrIOp) { return operand(0) || operand(1); })
       .Case([&](arith::XOrIOp) { return operand(0) != operand(1); })
       .Case([&](math::ExpOp exponential) {
+        if (arith::bitEnumContainsAll(exponential.getFastmath(), arith::FastMathFlags::afn) && result.isF32())
+          return exp2OfNonPositive(operand(0) * log2e(Halide::Float(32)));
         bool isBounded = result.isF32() && isWithin(exponential.getOperand(), 87);
         return isBounded ? expOfBounded(operand(0)) : lowering::exp(operand(0));
       })

@@ -85,14 +85,20 @@ IndexValues StepLowering::values(mlir::BlockArgument index) {
   return {0, extent(*this, indexSize(index))};
 }
 
+Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
+  if (!earlier.defined()) {
+    earlier = Halide::ImageParam(typeInMemory(tensor), at.size(), uniqueName(tensorName(kernel, tensor) + "_earlier"));
+    inputs.push_back(earlier);
+    inputArguments.push_back(storage.place(tensor));
+  }
+  return earlier(at);
+}
+
 Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::vector<Halide::Var> &at) {
   auto statement = tensor.getDefiningOp<TensorOp>();
   if (!blocks || isPairs(tensor) || !blocks->isAdded(statement))
     return value;
-  Halide::ImageParam earlier(typeInMemory(tensor), at.size(), uniqueName(tensorName(kernel, tensor) + "_earlier"));
-  inputs.push_back(earlier);
-  inputArguments.push_back(storage.place(tensor));
-  return earlier(std::vector<Expr>(at.begin(), at.end())) + value;
+  return before(tensor, std::vector<Expr>(at.begin(), at.end())) + value;
 }
 
 /// Whether there is only a block of `tensor`, whose indices begin where the block does.

@@ -38,6 +38,8 @@ public:
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
   /// The values that an index of a statement, or of a reduction in it, takes: all, or those of the block.
   IndexValues values(mlir::BlockArgument index);
+  /// What this element of `tensor`, which the step stores, is before that.
+  Halide::Expr before(mlir::Value tensor, const std::vector<Halide::Expr> &at);
   /// `value`, and what earlier blocks have added to this element of `tensor`, where blocks add to it.
   Halide::Expr withEarlierBlocks(Halide::Expr value, mlir::Value tensor, const std::vector<Halide::Var> &at);
   bool isInBlocks() const { return blocks; }
@@ -69,6 +71,7 @@ private:
 
   Storage &storage;
   const PairBlocks *blocks;
+  Halide::ImageParam earlier;                  ///< The tensor that the step stores, before it does.
   std::map<unsigned, Halide::Expr> axisValues; ///< By HalideArgument::Axis.
   llvm::DenseMap<mlir::Value, Halide::ImageParam> buffers;
   llvm::DenseMap<mlir::Value, Halide::Expr> scalars;

@@ -69,7 +69,9 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
   statement.term = [&](OpBuilder &builder, Indices indices) -> Value {
     Value score = ReadOp::create(builder, location, group.score.getResult(), indices);
     Value sum = ReadOp::create(builder, location, group.logSumExp, indices.take_front(group.rows));
-    return math::ExpOp::create(builder, location, arith::SubFOp::create(builder, location, score, sum));
+    // No score is larger than its log-sum-exp, and weights that are no normal numbers may be 0.
+    return math::ExpOp::create(builder, location, arith::SubFOp::create(builder, location, score, sum),
+                               arith::FastMathFlags::afn);
   };
   if (group.mask)
     statement.condition = [&](OpBuilder &builder, Indices indices) -> Value {
