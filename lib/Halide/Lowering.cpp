@@ -1,6 +1,7 @@
 //===- Lowering.cpp - A kernel becomes steps ------------------------------===//
 
 #include "ArgumentChecks.h"
+#include "Division.h"
 #include "Fetch.h"
 #include "GpuFunctions.h"
 #include "Implementation.h"
@@ -160,6 +161,7 @@ private:
       lowerPairs(implementation->pipeline);
       lowerSumsOfLanes(implementation->pipeline);
       transposeCopies(implementation->pipeline);
+      divideInLanes(implementation->pipeline);
     }
     implementation->inputs = step.inputs;
     implementation->arguments = step.inputArguments;

@@ -80,6 +80,20 @@ def test_division_of_integers_by_all_signs_and_zero():
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("operator", ["//", "%"])
+def test_division_in_lanes(operator):
+    """Integers that 32 bits hold: every pair of i8, and indices by sizes."""
+    x, y = (each.ravel().astype("i1") for each in np.meshgrid(np.arange(-128, 128), np.arange(-128, 128)))
+    found, expected = pointwise(f"x[n] {operator} y[n]", "i8", x, y)
+    np.testing.assert_array_equal(found, expected)
+    kernel = attn.compile(f"attention f(x: u8[N], blocks: u8[S]) {{\n  r[n] = i32((n - x[n]) {operator} S)\n  return r\n}}\n")
+    x = np.arange(2**20 + 5).astype("u1")
+    for size in (1, 2, 3, 7, 1000, 65537, 2**20 + 4, 2**20 + 5):
+        place = np.arange(len(x)) - x
+        expected = place // size if operator == "//" else place % size
+        np.testing.assert_array_equal(kernel(x, np.zeros(size, "u1")), expected)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_the_remainder_of_floats_is_exact_and_has_the_sign_of_the_divisor(dtype):
     values = np.array([0, 0.1, 1, 2.5, 3, 7, 1e3, 123456.7, 16777213, 1e8, 3e9, 1e20, 3.4e38, 1e-40, np.inf, np.nan])

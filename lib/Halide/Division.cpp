@@ -1,0 +1,54 @@
+//===- Division.cpp - Integer division in lanes ----------------------------===//
+
+#include "Division.h"
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace attn::lowering {
+
+namespace {
+/// As Halide divides: the remainder is not negative and less than the divisor's magnitude, and divided by 0 all is 0.
+class DivideInLanes : public IRMutator {
+  using IRMutator::visit;
+
+  /// `make` of the divisor, once for all lanes where they share it.
+  template <typename Function> static Expr ofDivisor(const Expr &divisor, Function make) {
+    const auto *shared = divisor.as<Broadcast>();
+    return shared ? Broadcast::make(make(shared->value), shared->lanes) : make(divisor);
+  }
+
+  static bool applies(const Expr &dividend, const Expr &divisor) {
+    Type type = dividend.type();
+    return type.is_int() && type.bits() == 32 && type.is_vector() && !is_const(divisor);
+  }
+
+  static Expr quotient(const Expr &dividend, const Expr &divisor) {
+    Type type = dividend.type(), wide = Float(64, type.lanes());
+    Expr magnitude = ofDivisor(divisor, [](const Expr &y) {
+      return select(y == 0, make_one(Float(64, y.type().lanes())), abs(cast(Float(64, y.type().lanes()), y)));
+    });
+    Expr sign = ofDivisor(divisor, [](const Expr &y) {
+      Type own = y.type();
+      return select(y > 0, make_one(own), y < 0, make_const(own, -1), make_zero(own));
+    });
+    return cast(type, floor(cast(wide, dividend) / magnitude)) * sign;
+  }
+
+  Expr visit(const Div *op) override {
+    Expr a = mutate(op->a), b = mutate(op->b);
+    return applies(a, b) ? quotient(a, b) : Div::make(a, b);
+  }
+
+  Expr visit(const Mod *op) override {
+    Expr a = mutate(op->a), b = mutate(op->b);
+    if (!applies(a, b))
+      return Mod::make(a, b);
+    return select(b == 0, make_zero(a.type()), a - quotient(a, b) * b);
+  }
+};
+} // namespace
+
+void divideInLanes(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new DivideInLanes); }
+
+} // namespace attn::lowering
