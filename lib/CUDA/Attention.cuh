@@ -26,11 +26,12 @@ namespace attn {
 /// Where the parts of a block's shared memory begin, in elements, and how much it is. Two tiles of keys and values take
 /// turns.
 template <typename Kernel> struct SharedLayout {
+  using Products = typename Kernel::Products;
   static constexpr int queries = 0;
-  static constexpr int keys = queries + Kernel::query_tile * TileLayout<Kernel::dot_columns>::pitch;
-  static constexpr int key_size = Kernel::key_tile * TileLayout<Kernel::dot_columns>::pitch;
+  static constexpr int keys = queries + Products::Queries::size;
+  static constexpr int key_size = Products::Keys::size;
   static constexpr int values = keys + 2 * key_size;
-  static constexpr int value_size = Kernel::key_tile * TileLayout<Kernel::value_columns>::pitch;
+  static constexpr int value_size = Products::Values::size;
   static constexpr int ranges = values + 2 * value_size;
   static constexpr int bytes = ranges * 2 + Kernel::warps * int(sizeof(MaskRange));
 };
@@ -46,14 +47,12 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   using Value = typename Kernel::Value;
   using Position = typename Kernel::Position;
   using Row = typename Kernel::Row;
+  using Products = typename Kernel::Products;
   using Shared = SharedLayout<Kernel>;
   constexpr int threads = 32 * Kernel::warps;
-  constexpr int row_tiles = Kernel::query_tile / (16 * Kernel::warps); // of 16 queries, in a warp
-  constexpr int key_steps = Kernel::key_tile / 8;                      // fragments of scores side by side
-  constexpr int value_steps = Kernel::value_columns / 8;               // fragments of outputs side by side
-  constexpr int dot_steps = Kernel::dot_columns / 16;                  // products of a score
-  // More would be more addresses at once than registers hold.
-  constexpr int dot_unroll = row_tiles > 1 ? 2 : dot_steps > 8 ? 4 : dot_steps;
+  constexpr int row_tiles = Products::row_tiles;     // of 16 queries, in a warp
+  constexpr int key_steps = Products::key_steps;     // fragments of scores side by side
+  constexpr int value_steps = Products::value_steps; // fragments of outputs side by side
 
   // The tile of rows of this block, and its part of the keys. The last queries come first: a causal mask leaves them
   // the most keys.
@@ -65,6 +64,7 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   const int dot_width = Kernel::dot_width(arguments), value_width = Kernel::value_width(arguments);
   const int lane = thread_index() % 32;
   const int first_row = tile_row + thread_index() / 32 * row_tiles * 16; // of this warp
+  const int first_of_group = tile_row + thread_index() / (32 * Products::warps) * Products::warps * row_tiles * 16;
 
   unsigned char *shared = shared_memory();
   Query *query_tile = reinterpret_cast<Query *>(shared) + Shared::queries;
@@ -86,15 +86,15 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   const bool queries_aligned = Kernel::queries_aligned(arguments), keys_aligned = Kernel::keys_aligned(arguments),
              values_aligned = Kernel::values_aligned(arguments);
   auto copy_keys_and_values = [&](int tile) {
-    copy_tile<Kernel::key_tile, Kernel::dot_columns, threads>(
+    copy_tile<typename Products::Keys, threads>(
         key_tiles + tile % 2 * Shared::key_size, [&](int key) { return Kernel::key_row(arguments, block, key); },
         tile * Kernel::key_tile, keys, dot_width, keys_aligned);
-    copy_tile<Kernel::key_tile, Kernel::value_columns, threads>(
+    copy_tile<typename Products::Values, threads>(
         value_tiles + tile % 2 * Shared::value_size, [&](int key) { return Kernel::value_row(arguments, block, key); },
         tile * Kernel::key_tile, keys, value_width, values_aligned);
   };
   if (first_tile < last_tile) {
-    copy_tile<Kernel::query_tile, Kernel::dot_columns, threads>(
+    copy_tile<typename Products::Queries, threads>(
         query_tile, [&](int row) { return Kernel::query_row(arguments, block, Kernel::position(block, row)); },
         tile_row, rows, dot_width, queries_aligned);
     copy_keys_and_values(first_tile);
@@ -125,33 +125,18 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
 
     // This tile is there, and everybody is done with the one before it, in whose place the next one goes.
     cp_async_wait<0>();
+    Products::publish();
     block_barrier();
     if (tile + 1 < last_tile) {
       copy_keys_and_values(tile + 1);
       cp_async_commit();
     }
-    if (first_row >= rows) // a warp without rows has no more to do
+    if (first_of_group >= rows) // warps without rows have no more to do
       continue;
 
     // Scores: the products of queries and keys.
     float score[row_tiles][key_steps][4] = {};
-#pragma unroll(dot_unroll)
-    for (int step = 0; step < dot_steps; ++step) {
-      unsigned a[row_tiles][4];
-#pragma unroll
-      for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
-        load_rows<Kernel::dot_columns>(a[row_tile], query_tile, first_row - tile_row + row_tile * 16, step * 16);
-#pragma unroll
-      for (int pair = 0; pair < key_steps / 2; ++pair) {
-        unsigned b[4];
-        load_as_columns<Kernel::dot_columns>(b, key_tile, pair * 16, step * 16);
-#pragma unroll
-        for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
-          mma_m16n8k16<Query>(score[row_tile][pair * 2], a[row_tile], b[0], b[1]);
-          mma_m16n8k16<Query>(score[row_tile][pair * 2 + 1], a[row_tile], b[2], b[3]);
-        }
-      }
-    }
+    Products::add_scores(score, query_tile, key_tile, first_row - tile_row);
 
     // Their formula, of each element by itself; a tile that the mask may cut, or with keys beyond the last, is masked.
     auto for_each_score = [&](auto change) {
@@ -211,9 +196,10 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
 
     // Sixteen keys at a time: weights, their sums, and the weights as A of the product with the values, which two
     // fragments of scores side by side are. The outputs are the sums of these products.
+    unsigned weights[key_steps / 2][row_tiles][4];
+    Products::begin_outputs(output);
 #pragma unroll
     for (int step = 0; step < key_steps / 2; ++step) {
-      unsigned weights[row_tiles][4];
 #pragma unroll
       for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
 #pragma unroll
@@ -232,20 +218,12 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
               pair[element] = Kernel::weight(arguments, block, values[row_tile][half], weight,
                                              position_of(row_tile, half * 2), key);
             }
-            weights[row_tile][fragment * 2 + half] = pack<Value>(pair[0], pair[1]);
+            weights[step][row_tile][fragment * 2 + half] = pack<Value>(pair[0], pair[1]);
           }
         }
-#pragma unroll
-      for (int pair = 0; pair < value_steps / 2; ++pair) {
-        unsigned b[4];
-        load_transposed<Kernel::value_columns>(b, value_tile, step * 16, pair * 16);
-#pragma unroll
-        for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
-          mma_m16n8k16<Value>(output[row_tile][pair * 2], weights[row_tile], b[0], b[1]);
-          mma_m16n8k16<Value>(output[row_tile][pair * 2 + 1], weights[row_tile], b[2], b[3]);
-        }
-      }
+      Products::add_outputs(output, weights[step], value_tile, step * 16);
     }
+    Products::end_outputs(output);
   }
 
   // The sum of each row over its four lanes; outputs divided by it, or left to `merge`.

@@ -178,6 +178,7 @@ struct {0}_kernel {{
   using Query = {8};
   using Value = {9};
   using Output = {10};
+  using Products = {21}<{0}_kernel>;
 
 {11}  // Where a row of a tile is.
   struct Position {{
@@ -206,7 +207,8 @@ extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
       elementType(kernel.getReturn().getOutputType(attention.output).getElementType()), argumentStruct(formulas),
       structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes,
-      attention.sharing ? ", " + formulas.sharer : "", plan.stateSize());
+      attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
+      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts");
   return result;
 }
 

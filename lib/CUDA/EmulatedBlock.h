@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <setjmp.h>
@@ -27,6 +28,13 @@ struct Copy {
   bool done;
 };
 
+/// Registers that wgmma_fence has named, the bits that they had then, and the group of the last product with them.
+struct Registers {
+  const void *first;
+  std::vector<unsigned> bits;
+  size_t group = 0;
+};
+
 struct Fiber {
   ucontext_t start;
   jmp_buf resume;
@@ -34,24 +42,34 @@ struct Fiber {
   bool started = false, ended = false;
   bool atBarrier = false;
   std::vector<std::vector<Copy>> groups; ///< Of copies, the oldest first; the last one is not committed yet.
+  std::vector<size_t> written;           ///< 16 bytes of shared memory each, since its last fence_proxy_async.
+  std::vector<Registers> sums, weights;  ///< That its products add to, and that they read.
 };
 
-struct Warp {
-  void *operands[32];
-  const char *instruction = nullptr; ///< What its lanes wait at.
+/// Lanes that come together: a warp, or a warpgroup.
+struct Lanes {
+  void *operands[128];
+  const char *instruction = nullptr; ///< What they wait at.
   int arrived = 0;
-  unsigned generation = 0; ///< How many instructions it has done.
+  unsigned generation = 0; ///< How many instructions they have done.
+};
+
+/// What a warp has begun, and computes when it waits for it.
+struct Products {
+  std::vector<std::vector<std::function<void()>>> groups; ///< The oldest first; the last one is not committed yet.
+  size_t done = 0;                                        ///< Groups.
 };
 
 class Block {
 public:
   static Block *current;
 
-  Block(int threads, size_t sharedBytes) : fibers(threads), warps(threads / 32), bytes(sharedBytes) {
+  Block(int threads, size_t sharedBytes)
+      : fibers(threads), warps(threads / 32), warpgroups(threads / 128), products(threads / 32), bytes(sharedBytes) {
     for (Fiber &fiber : fibers)
       fiber.stack.reset(new unsigned char[stackBytes]);
-    memory.reset(new unsigned char[sharedBytes + 128]);
-    shared = memory.get() + (128 - uintptr_t(memory.get()) % 128) % 128;
+    memory.reset(new unsigned char[sharedBytes + 1024]);
+    shared = memory.get() + (1024 - uintptr_t(memory.get()) % 1024) % 1024;
   }
 
   /// Runs `body` on all threads of block `number`. The text of an error, or none.
@@ -60,11 +78,16 @@ public:
     order = seed;
     random.seed(seed * 7919 + number);
     memset(shared, 0xff, bytes);
-    for (Warp &warp : warps)
-      warp = Warp();
+    unseen.assign((bytes + 15) / 16, false);
+    warps.assign(warps.size(), {});
+    warpgroups.assign(warpgroups.size(), {});
+    products.assign(products.size(), {{{}}, 0});
     for (Fiber &fiber : fibers) {
       fiber.started = fiber.ended = fiber.atBarrier = false;
       fiber.groups.assign(1, {});
+      fiber.written.clear();
+      fiber.sums.clear();
+      fiber.weights.clear();
     }
     waiting = ended = 0;
     error.clear();
@@ -81,26 +104,29 @@ public:
   unsigned char *sharedMemory() const { return shared; }
   Fiber &fiber() { return fibers[now]; }
 
-  /// An instruction of a warp: waits until all lanes are here. The last one computes it, from what each of them
-  /// brought; when this returns, the result is in the operand.
-  template <typename Operand> void together(const char *name, Operand &operand, void (*compute)(Operand **operands)) {
-    Warp &warp = warps[now / 32];
-    if (warp.arrived == 0)
-      warp.instruction = name;
-    else if (strcmp(warp.instruction, name) != 0)
-      fail("thread %d is at %s, other lanes of its warp are at %s", now, name, warp.instruction);
-    warp.operands[now % 32] = &operand;
+  /// An instruction of a warp, or of a warpgroup: waits until all lanes are here. The last one computes it, from what
+  /// each of them brought; when this returns, the result is in the operand.
+  template <typename Operand, int count = 32>
+  void together(const char *name, Operand &operand, void (*compute)(Operand **operands)) {
+    static_assert(count == 32 || count == 128, "a warp or a warpgroup");
+    Lanes &lanes = count == 32 ? warps[now / 32] : warpgroups[now / 128];
+    if (lanes.arrived == 0)
+      lanes.instruction = name;
+    else if (strcmp(lanes.instruction, name) != 0)
+      fail("thread %d is at %s, other lanes of its %s are at %s", now, name, count == 32 ? "warp" : "warpgroup",
+           lanes.instruction);
+    lanes.operands[now % count] = &operand;
     progress = true;
-    if (++warp.arrived == 32) {
-      Operand *operands[32];
-      for (int lane = 0; lane < 32; ++lane)
-        operands[lane] = static_cast<Operand *>(warp.operands[lane]);
+    if (++lanes.arrived == count) {
+      Operand *operands[count];
+      for (int lane = 0; lane < count; ++lane)
+        operands[lane] = static_cast<Operand *>(lanes.operands[lane]);
       compute(operands);
-      warp.arrived = 0;
-      ++warp.generation;
+      lanes.arrived = 0;
+      ++lanes.generation;
       return;
     }
-    for (unsigned generation = warp.generation; warp.generation == generation;)
+    for (unsigned generation = lanes.generation; lanes.generation == generation;)
       yield();
   }
 
@@ -118,8 +144,8 @@ public:
       yield();
   }
 
-  /// Whether a copy that begins is made at once.
-  bool copiesAtOnce() { return order == 0 ? false : order == 1 ? true : random() % 2 == 0; }
+  /// Whether what is asynchronous is done at once: a copy, or a warp's part of a product.
+  bool isAtOnce() { return order == 0 ? false : order == 1 ? true : random() % 2 == 0; }
 
   /// `size` bytes of shared memory that an instruction uses.
   void check(const char *name, const void *address, size_t size) {
@@ -129,6 +155,27 @@ public:
     if (uintptr_t(at) % size != 0)
       fail("%s: byte %td of shared memory is no multiple of %zu", name, at - shared, size);
   }
+
+  /// 16 bytes of shared memory that this thread has written: wgmma does not see them until the thread's next fence.
+  void wrote(const void *address) {
+    size_t segment = (static_cast<const unsigned char *>(address) - shared) / 16;
+    unseen[segment] = true;
+    fibers[now].written.push_back(segment);
+  }
+  void publish() {
+    for (size_t segment : fibers[now].written)
+      unseen[segment] = false;
+    fibers[now].written.clear();
+  }
+  /// The 16 bytes at an address in shared memory, which wgmma reads.
+  const unsigned char *seen(const char *name, size_t address) {
+    check(name, shared + address, 16);
+    if (unseen[address / 16])
+      fail("%s: byte %zu of shared memory was written without a fence_proxy_async after it", name, address);
+    return shared + address;
+  }
+
+  Products &productsOf(int warp) { return products[warp]; }
 
   /// Ends the block with an error.
   [[noreturn]] void fail(const char *format, ...) {
@@ -156,6 +203,8 @@ private:
       for (const Copy &copy : group)
         if (!copy.done)
           block.fail("thread %d ends before a copy that it began", block.now);
+    if (!block.fiber().sums.empty())
+      block.fail("thread %d ends before products that it began", block.now);
     block.fiber().ended = true;
     ++block.ended;
     block.progress = true;
@@ -205,7 +254,9 @@ private:
   }
 
   std::vector<Fiber> fibers;
-  std::vector<Warp> warps;
+  std::vector<Lanes> warps, warpgroups;
+  std::vector<Products> products; ///< Of each warp.
+  std::vector<bool> unseen;       ///< Of each 16 bytes of shared memory.
   size_t bytes;
   std::unique_ptr<unsigned char[]> memory;
   unsigned char *shared;

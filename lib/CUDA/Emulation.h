@@ -8,9 +8,11 @@
 //
 //   which warp goes on       seed 0: the first that can, as far as it can; 1: the last; others: drawn again and again
 //   when cp.async writes     seed 0: when it is waited for; 1: at once; others: drawn for each copy
+//   when wgmma reads         the same, for each warp of the four
 //
 // Shared memory is NaN at first. What a GPU does not define is an error: lanes of a warp at different instructions,
 // threads that wait for one that has ended, addresses that are outside or not aligned, copies that nobody waits for.
+// EmulatedWarpgroups.h has what is more for wgmma.
 //
 //===----------------------------------------------------------------------===//
 
@@ -121,10 +123,22 @@ template <typename Element> unsigned pack(float low, float high) {
   return from_float<Element>(low).bits | unsigned(from_float<Element>(high).bits) << 16;
 }
 
+inline int shared_address(const void *shared, int offset) {
+  return static_cast<const unsigned char *>(shared) - Block::current->sharedMemory() + offset;
+}
+
+inline void store_shared(void *shared, int offset, const Segment &segment) {
+  unsigned char *target = static_cast<unsigned char *>(shared) + offset;
+  Block::current->check("store_shared", target, 16);
+  memcpy(target, &segment, 16);
+  Block::current->wrote(target);
+}
+
 inline void make(emulation::Copy &copy) {
   memset(copy.target, 0, 16);
   memcpy(copy.target, copy.source, copy.bytes);
   copy.done = true;
+  Block::current->wrote(copy.target);
 }
 
 inline void cp_async(void *shared, int offset, const void *global, int bytes) {
@@ -136,7 +150,7 @@ inline void cp_async(void *shared, int offset, const void *global, int bytes) {
   if (bytes < 0 || bytes > 16)
     block.fail("cp_async: %d bytes, but it copies 0 to 16", bytes);
   emulation::Copy copy = {target, static_cast<const unsigned char *>(global), bytes, false};
-  if (block.copiesAtOnce())
+  if (block.isAtOnce())
     make(copy);
   block.fiber().groups.back().push_back(copy);
 }
@@ -210,5 +224,7 @@ template <typename Element> void mma_m16n8k16(float (&c)[4], const unsigned (&a)
 }
 
 } // namespace attn
+
+#include "EmulatedWarpgroups.h"
 
 #endif // ATTN_CUDA_EMULATION_H

@@ -156,7 +156,8 @@ static llvm::Expected<std::string> compile(const Nvrtc &nvrtc, const std::string
 }
 
 llvm::Expected<std::vector<CudaImage>> attn::compileCuda(const std::string &text, const std::string &name,
-                                                         const std::vector<CudaArchitecture> &architectures) {
+                                                         const std::vector<CudaArchitecture> &architectures,
+                                                         bool forLater) {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::load();
   if (!nvrtc)
     return nvrtc.takeError();
@@ -172,6 +173,8 @@ llvm::Expected<std::vector<CudaImage>> attn::compileCuda(const std::string &text
         {architecture.capability, architecture.isExact ? ATTN_IMAGE_EXACT_CUBIN : ATTN_IMAGE_CUBIN, std::move(*code)});
     newest = std::max(newest, architecture.capability);
   }
+  if (!forLater)
+    return images;
   llvm::Expected<std::string> code = compile(*nvrtc, text, name, "compute_" + std::to_string(newest));
   if (!code)
     return code.takeError();

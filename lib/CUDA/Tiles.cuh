@@ -15,16 +15,49 @@
 
 namespace attn {
 
-template <int columns> struct TileLayout {
-  static_assert(columns % 16 == 0, "a tile has a multiple of 16 columns");
+/// A matrix for wgmma, at byte `offset` after `shared`, in atoms of 8 rows of 128 bytes, which are swizzled: `stride`
+/// is from an atom to the next one below, `leading` to the next one beside.
+__device__ __forceinline__ unsigned long long matrix_descriptor(const void *shared, int offset, int leading,
+                                                                int stride) {
+  constexpr unsigned long long swizzle_of_128_bytes = 1;
+  return (unsigned long long)(shared_address(shared, offset) >> 4 & 0x3fff) | (unsigned long long)(leading >> 4) << 16 |
+         (unsigned long long)(stride >> 4) << 32 | swizzle_of_128_bytes << 62;
+}
+
+template <int tile_rows, int tile_columns> struct TileLayout {
+  static_assert(tile_columns % 16 == 0, "a tile has a multiple of 16 columns");
+  static constexpr int rows = tile_rows, columns = tile_columns;
   static constexpr int pitch = columns == 16 ? 16 : columns <= 32 ? 32 : (columns + 63) / 64 * 64; ///< Elements.
+  static constexpr int size = rows * pitch;                                                        ///< Elements.
   static constexpr int segments = pitch / 8;
-  static constexpr int rows = segments >= 8 ? 1 : 8 / segments; ///< In 128 bytes.
+  static constexpr int line = segments >= 8 ? 1 : 8 / segments; ///< Rows in 128 bytes.
 
   /// Where a segment is, in bytes.
   static __device__ constexpr int offset(int row, int segment) {
     constexpr int turn = segments >= 8 ? 7 : segments - 1;
-    return row * (pitch * 2) + ((segment & ~turn) | ((segment ^ row / rows) & turn)) * 16;
+    return row * (pitch * 2) + ((segment & ~turn) | ((segment ^ row / line) & turn)) * 16;
+  }
+};
+
+/// What wgmma reads: blocks of 64 columns, one after the other, in which a row is 128 bytes, and segment s of row r is
+/// at s ^ (r % 8). Eight rows of a block are an atom, at a multiple of 1024 bytes.
+template <int tile_rows, int tile_columns> struct SwizzledLayout {
+  static constexpr int rows = tile_rows, columns = tile_columns;
+  static_assert(rows % 8 == 0 && columns % 16 == 0, "a tile has whole atoms, and a multiple of 16 columns");
+  static constexpr int block = rows * 128, atom = 1024;          ///< Bytes.
+  static constexpr int size = rows * ((columns + 63) / 64 * 64); ///< Elements.
+
+  static __device__ constexpr int offset(int row, int segment) {
+    return segment / 8 * block + row * 128 + (segment % 8 ^ row % 8) * 16;
+  }
+
+  /// Of the matrix from that row and column on which has 16 columns: A, or B with its columns one below the other.
+  static __device__ __forceinline__ unsigned long long rows_from(const void *tile, int row, int column) {
+    return matrix_descriptor(tile, column / 64 * block + row * 128 + column % 64 * 2, 0, atom);
+  }
+  /// Of the matrix from that row and column, which begins a block, on which has 16 rows: B row by row.
+  static __device__ __forceinline__ unsigned long long columns_from(const void *tile, int row, int column) {
+    return matrix_descriptor(tile, column / 64 * block + row * 128, block, atom);
   }
 };
 
@@ -42,14 +75,14 @@ template <typename Element, int rank> __device__ bool is_aligned(const Tensor<El
 
 /// Begins to copy rows `first` to `first + tile_rows` of a tensor, which `row_at` gives the addresses of, to a tile.
 /// The tensor has `rows` rows, at least one, and `width` columns; the tile has 0 beyond.
-template <int tile_rows, int columns, int threads, typename Element, typename RowAt>
+template <typename Layout, int threads, typename Element, typename RowAt>
 __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first, int rows, int width, bool aligned) {
-  constexpr int segments = columns / 8;
+  constexpr int segments = Layout::columns / 8;
 #pragma unroll
-  for (int item = thread_index(); item < tile_rows * segments; item += threads) {
+  for (int item = thread_index(); item < Layout::rows * segments; item += threads) {
     int row = item / segments, column = item % segments * 8;
     const Element *source = row_at(smaller(first + row, rows - 1));
-    int target = TileLayout<columns>::offset(row, item % segments);
+    int target = Layout::offset(row, item % segments);
     int count = first + row < rows ? larger(0, smaller(8, width - column)) : 0;
     if (aligned) {
       cp_async(tile, target, count > 0 ? source + column : source, count * int(sizeof(Element)));
@@ -60,31 +93,31 @@ __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first
     for (int element = 0; element < 8; ++element)
       if (element < count)
         segment.words[element / 2] |= unsigned(source[column + element].bits) << element % 2 * 16;
-    *reinterpret_cast<Segment *>(reinterpret_cast<unsigned char *>(tile) + target) = segment;
+    store_shared(tile, target, segment);
   }
 }
 
 /// A of rows [row, row + 16) and columns [column, column + 16) of a tile.
-template <int columns, typename Element>
+template <typename Layout, typename Element>
 __device__ __forceinline__ void load_rows(unsigned (&a)[4], const Element *tile, int row, int column) {
   int lane = thread_index() % 32;
-  ldmatrix_x4(a, tile, TileLayout<columns>::offset(row + lane % 16, column / 8 | lane / 16));
+  ldmatrix_x4(a, tile, Layout::offset(row + lane % 16, column / 8 | lane / 16));
 }
 
 /// B of two products, whose columns are rows [row, row + 8) and [row + 8, row + 16) of a tile, and whose rows are its
 /// columns [column, column + 16): b[0], b[1] and b[2], b[3].
-template <int columns, typename Element>
+template <typename Layout, typename Element>
 __device__ __forceinline__ void load_as_columns(unsigned (&b)[4], const Element *tile, int row, int column) {
   int lane = thread_index() % 32;
-  ldmatrix_x4(b, tile, TileLayout<columns>::offset(row + (lane / 16 * 8 | lane % 8), column / 8 | lane / 8 % 2));
+  ldmatrix_x4(b, tile, Layout::offset(row + (lane / 16 * 8 | lane % 8), column / 8 | lane / 8 % 2));
 }
 
 /// B of two products, of rows [row, row + 16) of a tile and of columns [column, column + 8) and [column + 8,
 /// column + 16).
-template <int columns, typename Element>
+template <typename Layout, typename Element>
 __device__ __forceinline__ void load_transposed(unsigned (&b)[4], const Element *tile, int row, int column) {
   int lane = thread_index() % 32;
-  ldmatrix_x4_transposed(b, tile, TileLayout<columns>::offset(row + lane % 16, column / 8 | lane / 16));
+  ldmatrix_x4_transposed(b, tile, Layout::offset(row + lane % 16, column / 8 | lane / 16));
 }
 
 /// Two numbers that are side by side in a row, of which `count` are inside; at once where the pair is aligned.

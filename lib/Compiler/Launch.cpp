@@ -25,7 +25,8 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kern
   for (const SizeProgram &size : {launch.rows, launch.others})
     if (stackDepth(size) > ATTN_STACK_DEPTH)
       return llvm::Error::success();
-  auto images = compileCuda(cudaHeaders() + code.text, code.name, kernel.architectures);
+  auto images = compileCuda(cudaHeaders() + code.text, code.name, kernel.architectures,
+                            /*forLater=*/!code.plan.warpgroups);
   if (!images)
     return images.takeError();
   launch.function = code.name;

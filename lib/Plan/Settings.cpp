@@ -58,6 +58,8 @@ const std::vector<PlanSetting> &attn::planSettings() {
       of<&Plan::tensorCores, &TensorCorePlan::keys>("tensor.keys", "keys of a tile on tensor cores", {32, 64, 128}),
       of<&Plan::tensorCores, &TensorCorePlan::width>("tensor.width", "the most columns where a width is not given",
                                                      {16, 32, 64, 128, 256}),
+      of<&Plan::tensorCores, &TensorCorePlan::warpgroups>("tensor.warpgroups",
+                                                          "warpgroups of 64 queries of a block on sm_90a", {1, 2}),
       {"matrix.tiles",
        "register tiles that a panel is packed for",
        {8, 16, 32, 64, 128},

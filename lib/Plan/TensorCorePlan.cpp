@@ -9,10 +9,11 @@ using namespace attn;
 /// What a block can have on sm_90; 163 KiB on sm_80, 99 KiB on sm_86 and sm_89.
 static constexpr int mostSharedBytes = 227 * 1024;
 
-/// Elements from a row of a tile to the next: see lib/CUDA/Tiles.cuh.
-static int pitch(int columns) { return columns <= 16 ? 16 : columns <= 32 ? 32 : (columns + 63) / 64 * 64; }
-
 int TensorCorePlan::sharedBytes() const {
+  // Elements that a row of a tile takes: see lib/CUDA/Tiles.cuh.
+  auto pitch = [&](int columns) {
+    return warpgroups || columns > 32 ? (columns + 63) / 64 * 64 : columns <= 16 ? 16 : 32;
+  };
   return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) + warps * 16;
 }
 
@@ -26,12 +27,23 @@ llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr 
       return llvm::createStringError("rows of " + size.str() + " elements are longer than 256");
     plan.*member = columns(size);
   }
-  // As many as registers hold: a thread has queries · (keys + value columns) / 128 numbers of scores and outputs, and
-  // addresses and rows of other tensors, where these are read.
+  if (warpgroups) {
+    plan.warps = 4 * warpgroups;
+    plan.valueColumns = (plan.valueColumns + 63) / 64 * 64;
+    if (queries && queries != 64 * warpgroups)
+      return llvm::createStringError("a plan with tensor.warpgroups=" + std::to_string(warpgroups) + " has blocks of " +
+                                     std::to_string(64 * warpgroups) + " queries, but tensor.queries is " +
+                                     std::to_string(queries));
+    plan.queries = 64 * warpgroups;
+  }
+  // As many as registers hold: a thread has queries · (keys + value columns) / (32 · warps) numbers of scores and
+  // outputs, and addresses and rows of other tensors, where these are read.
   int widest = std::max(plan.dotColumns, plan.valueColumns);
   if (!plan.queries)
     plan.queries = widest <= 64 ? 128 : 64;
-  if (!plan.keys)
+  if (!plan.keys && warpgroups)
+    plan.keys = (widest > 128 ? 64 : 128) / (readsPairs ? 2 : 1);
+  else if (!plan.keys)
     plan.keys = widest > 128 || (readsPairs && plan.queries == 128) ? 32 : 64;
   if (plan.sharedBytes() > mostSharedBytes)
     return llvm::createStringError("tiles of " + std::to_string(plan.queries) + " queries and " +

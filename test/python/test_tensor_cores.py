@@ -18,6 +18,9 @@ from tensor_core_cases import DOT, FEATURES, SHARED, WIDTHS, Feature, integers
 
 import attn
 
+# Of a warp each, and of warpgroups: two, and one.
+MMA, WGMMA, ONE_WARPGROUP = (), ("--plan=tensor.warpgroups=2",), ("--plan=tensor.warpgroups=1",)
+KERNELS = {"mma": MMA, "wgmma": WGMMA}
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 # Relative to the largest number of a row: weights are rounded to the dtype (2^-9, 2^-12), and so is the output.
 TOLERANCE = {"bf16": 2e-2, "f16": 3e-3}
@@ -48,11 +51,11 @@ def libraries(tmp_path_factory):
     """The kernels of a feature, compiled when they are first asked for."""
     folder, made = tmp_path_factory.mktemp("tensor_cores"), {}
 
-    def library(feature, dtype):
-        if (feature, dtype) not in made:
-            texts = [text_of(*each) for each in COMBINATIONS if each[:2] == (feature, dtype)]
-            made[feature, dtype] = Library(folder, f"{feature}_{dtype}", texts)
-        return made[feature, dtype]
+    def library(feature, dtype, kind):
+        if (feature, dtype, kind) not in made:
+            texts = [text_of(*each, *KERNELS[kind]) for each in COMBINATIONS if each[:2] == (feature, dtype)]
+            made[feature, dtype, kind] = Library(folder, f"{feature}_{dtype}_{kind}", texts)
+        return made[feature, dtype, kind]
 
     return library
 
@@ -104,8 +107,9 @@ def kernels():
     return kernel
 
 
+@pytest.mark.parametrize("kind", KERNELS)
 @pytest.mark.parametrize("feature, dtype, widths", COMBINATIONS)
-def test_equals_the_reference(feature, dtype, widths, libraries, kernels):
+def test_equals_the_reference(feature, dtype, widths, kind, libraries, kernels):
     """With all keys in one part, and in several, of which some may be without a key."""
     torch.manual_seed(20)
     number = COMBINATIONS.index((feature, dtype, widths))
@@ -113,7 +117,7 @@ def test_equals_the_reference(feature, dtype, widths, libraries, kernels):
         sizes = FEATURES[feature].sizes_of(shape | dict(D=widths[0], E=widths[1]))
         arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
         name, kernel = name_of(feature, dtype, widths), kernels(feature, dtype)
-        error = run(libraries(feature, dtype), name, feature, kernel, arguments, sizes, (number + turn) % 4, parts)
+        error = run(libraries(feature, dtype, kind), name, feature, kernel, arguments, sizes, (number + turn) % 4, parts)
         assert error <= TOLERANCE[dtype], f"{sizes}, {parts} parts: {error}"
 
 
@@ -129,6 +133,10 @@ def test_equals_the_reference(feature, dtype, widths, libraries, kernels):
         ((64, 64), True, ("--plan=tensor.queries=128", "--plan=tensor.keys=32")),
         ((40, 24), False, ("--plan=tensor.width=64",)),
         ((128, 100), False, ()),
+        ((64, 64), True, (*WGMMA, "--plan=tensor.keys=32")),
+        ((40, 24), False, (*WGMMA, "--plan=tensor.width=64")),
+        ((176, 192), True, ONE_WARPGROUP),
+        ((256, 256), False, (*WGMMA, "--plan=tensor.width=256")),
     ],
 )
 def test_tiles_of_other_sizes(widths, given, options, tmp_path, kernels):
@@ -144,12 +152,13 @@ def test_tiles_of_other_sizes(widths, given, options, tmp_path, kernels):
             assert error <= TOLERANCE["bf16"], (shape, seed)
 
 
-def test_any_strides(tmp_path, kernels):
+@pytest.mark.parametrize("kind", KERNELS)
+def test_any_strides(kind, tmp_path, kernels):
     """Transposed heads and queries; rows that begin anywhere; an output within a larger tensor."""
     torch.manual_seed(22)
     sizes = dict(B=2, H=3, M=40, N=90, D=48, E=32)
     kernel = kernels("causal", "f16")
-    library = Library(tmp_path, "causal", [emit(FEATURES["causal"].spec("causal", "f16"), "--set=D=48", "--set=E=32")])
+    library = Library(tmp_path, "causal", [emit(FEATURES["causal"].spec("causal", "f16"), "--set=D=48", "--set=E=32", *KERNELS[kind])])
     arguments = FEATURES["causal"].arguments(sizes, torch.float16)
     reference = expected(kernel, arguments)
     q = arguments["q"].transpose(1, 2).contiguous().transpose(1, 2)
@@ -164,10 +173,11 @@ def test_any_strides(tmp_path, kernels):
     assert torch.isnan(out[..., :5]).all()
 
 
-def test_scores_of_masked_keys_never_matter(tmp_path, kernels):
+@pytest.mark.parametrize("kind", KERNELS)
+def test_scores_of_masked_keys_never_matter(kind, tmp_path, kernels):
     torch.manual_seed(24)
     sizes = dict(B=2, H=1, M=9, N=100, D=16, E=16)
-    library = Library(tmp_path, "padding", [emit(FEATURES["padding"].spec("padding", "f16"), "--set=D=16", "--set=E=16")])
+    library = Library(tmp_path, "padding", [emit(FEATURES["padding"].spec("padding", "f16"), "--set=D=16", "--set=E=16", *KERNELS[kind])])
     arguments = FEATURES["padding"].arguments(sizes, torch.float16)
     arguments["valid"][:] = torch.tensor([30, 77])
     reference = expected(kernels("padding", "f16"), arguments)
@@ -178,9 +188,10 @@ def test_scores_of_masked_keys_never_matter(tmp_path, kernels):
     assert max(error_of(out, reference[0]), error_of(lse, reference[1])) <= TOLERANCE["f16"]
 
 
-def test_no_keys(tmp_path, kernels):
+@pytest.mark.parametrize("kind", KERNELS)
+def test_no_keys(kind, tmp_path, kernels):
     sizes = dict(B=1, H=1, M=3, N=0, D=16, E=16)
-    library = Library(tmp_path, "plain", [emit(FEATURES["plain"].spec("plain", "bf16"), "--set=D=16", "--set=E=16")])
+    library = Library(tmp_path, "plain", [emit(FEATURES["plain"].spec("plain", "bf16"), "--set=D=16", "--set=E=16", *KERNELS[kind])])
     arguments = FEATURES["plain"].arguments(sizes, torch.bfloat16)
     for parts in (1, 2):
         out, lse = torch.full((1, 1, 3, 16), 7.0).bfloat16(), torch.zeros(1, 1, 3)
@@ -198,15 +209,16 @@ def members(text, name):
     return " ".join(re.search(rf"  struct {name} {{(.*?)\n  }};", text, re.S)[1].split())
 
 
+@pytest.mark.parametrize("options", [MMA, WGMMA, ONE_WARPGROUP])
 @pytest.mark.parametrize("feature", SHARED)
-def test_heads_that_share_keys(feature, tmp_path):
+def test_heads_that_share_keys(feature, options, tmp_path):
     """A tile has the rows of one query of all heads that share its keys side by side: steps of decoding, and more queries
     than fill a tile; numbers of heads that do not divide."""
     torch.manual_seed(27)
     case, shapes, position = SHARED[feature]
     number = list(SHARED).index(feature)
     dtype, widths = ("bf16", "f16")[number % 2], [(64, 64), (128, 128), (24, 40)][number % 3]
-    text = emit(case.spec("shared", dtype), f"--set=D={widths[0]}", f"--set=E={widths[1]}")
+    text = emit(case.spec("shared", dtype), f"--set=D={widths[0]}", f"--set=E={widths[1]}", *options)
     assert members(text, "Position") == position
     library, kernel = Library(tmp_path, "shared", [text]), attn.compile(case.spec("shared", dtype))
     for turn, shape in enumerate(shapes):
@@ -226,12 +238,13 @@ def test_a_step_of_decoding_is_a_tile_for_each_key_head(tmp_path):
     assert library.rows("shared", arguments | outputs, sizes) == (4, 3 * 2)
 
 
+@pytest.mark.parametrize("options", [MMA, ONE_WARPGROUP])
 @pytest.mark.parametrize("name", ["decode", "paged"])
-def test_one_query(name, tmp_path):
+def test_one_query(name, options, tmp_path):
     """Specs of a step of decoding, which have no query index: a tile has the heads of a group."""
     torch.manual_seed(30)
     source = (EXAMPLES / f"{name}.attn").read_text().replace("f32", "f16")
-    text, kernel = emit(source, "--set=D=48", "--set=E=32"), attn.compile(source)
+    text, kernel = emit(source, "--set=D=48", "--set=E=32", *options), attn.compile(source)
     assert members(text, "Position") == "int query, h;"
     library = Library(tmp_path, name, [text])
     for B, H, G, N in ((3, 8, 2, 300), (2, 5, 2, 70), (1, 3, 3, 33)):
@@ -246,12 +259,14 @@ def test_one_query(name, tmp_path):
             assert error <= TOLERANCE["f16"], f"{sizes}, {parts} parts: {error}"
 
 
-def test_parts_of_keys(tmp_path, kernels):
+@pytest.mark.parametrize("kind", KERNELS)
+def test_parts_of_keys(kind, tmp_path, kernels):
     """More parts than tiles of keys; parts of which a mask leaves nothing; sinks, which are added once; a sink of -inf,
     which is none."""
     torch.manual_seed(28)
     for feature in ("padding", "grouped"):
-        library = Library(tmp_path, feature, [emit(FEATURES[feature].spec(feature, "f16"), "--set=D=16", "--set=E=16")])
+        text = emit(FEATURES[feature].spec(feature, "f16"), "--set=D=16", "--set=E=16", *KERNELS[kind])
+        library = Library(tmp_path, feature, [text])
         for shape, parts in itertools.product((dict(B=3, H=2, M=2, N=301), dict(B=1, H=2, M=80, N=70)), (1, 3, 9)):
             sizes = FEATURES[feature].sizes_of(shape | dict(D=16, E=16))
             arguments = FEATURES[feature].arguments(sizes, torch.float16)
@@ -270,15 +285,15 @@ def test_parts_of_keys(tmp_path, kernels):
 MUTATIONS = {
     "the columns of a lane": ("lane % 4 * 2 + element % 2", "lane % 4 + element % 2 * 4"),
     "the rows of a lane": ("lane / 4 + element / 2 * 8", "lane / 4 * 2 + element / 2"),
-    "the barrier": ("cp_async_wait<0>();\n    block_barrier();", "cp_async_wait<0>();"),
-    "the wait for copies": ("cp_async_wait<0>();\n    block_barrier();", "block_barrier();"),
+    "the barrier": ("Products::publish();\n    block_barrier();", "Products::publish();"),
+    "the wait for copies": ("cp_async_wait<0>();\n    Products", "Products"),
     "one tile for two": ("tile % 2 * Shared::key_size", "0 * Shared::key_size"),
     "the rescaling": ("output[row_tile][step][half * 2] *= scale[row_tile][half];", ""),
     "the rescaling of sums": ("sum[row_tile][half] *= scale[row_tile][half];", ""),
     "the transposition": ("ldmatrix_x4_transposed(b, tile", "ldmatrix_x4(b, tile"),
     "the last keys": ("bool kept = key < keys && ", "bool kept = "),
     "the lanes of a row": ("total += shuffle_xor(total, 2);", ""),
-    "the swizzle": ("((segment ^ row / rows) & turn)", "(segment & turn ^ (row & 1))"),
+    "the swizzle": ("((segment ^ row / line) & turn)", "(segment & turn ^ (row & 1))"),
     "whole tiles": ("range.certain.lower <= first_key &&", ""),
     "the keys of all rows": ("tile_row + thread_index() % Kernel::query_tile", "tile_row"),
 }
@@ -295,6 +310,40 @@ MUTATIONS_OF_PARTS = {
     "the query of a row": ("row / block.sharers", "row / block.sharers / 2"),
     "the order of factors": ("state[1] * scale", "scale * state[1]"),
 }
+# The same as MUTATIONS, of the kernel with wgmma; "keys", "values": with two blocks of 64 columns.
+MUTATIONS_OF_WARPGROUPS = {
+    "the columns of a lane": MUTATIONS["the columns of a lane"],
+    "the rows of a lane": MUTATIONS["the rows of a lane"],
+    "the barrier": MUTATIONS["the barrier"],
+    "the wait for copies": MUTATIONS["the wait for copies"],
+    "one tile for two": MUTATIONS["one tile for two"],
+    "the fence of copies": ("publish() { fence_proxy_async(); }", "publish() {}"),
+    "the fence before the wait": (
+        "cp_async_wait<0>();\n    Products::publish();",
+        "Products::publish();\n    cp_async_wait<0>();",
+    ),
+    "the fence of scores": ("wgmma_fence(score[0]);", ""),
+    "the fence of outputs": ("wgmma_fence(output[0]);", ""),
+    "the fence of weights": ("wgmma_fence(weights[0]);", ""),
+    "the wait for scores": ("wgmma_wait<0>(score[0]);", ""),
+    "the wait for outputs": ("wgmma_wait<0>(output[0]);", ""),
+    "a wait for too little": ("wgmma_wait<0>(output[0]);", "wgmma_wait<1>(output[0]);"),
+    "the commit of scores": ("wgmma_commit();\n    wgmma_wait<0>(score[0]);", "wgmma_wait<0>(score[0]);"),
+    "weights in one place": ("add_outputs(output, weights[step], ", "add_outputs(output, weights[0], "),
+    "the swizzle": ("(segment % 8 ^ row % 8)", "(segment % 8)"),
+    "the mode of the swizzle": ("swizzle_of_128_bytes << 62", "swizzle_of_128_bytes << 63"),
+    "the address": ("shared_address(shared, offset) >> 4 & 0x3fff", "shared_address(shared, offset) >> 4 & 0x1ff"),
+    "bytes for 16 bytes": ("(unsigned long long)(stride >> 4) << 32", "(unsigned long long)stride << 32"),
+    "the rows of atoms": ("column % 64 * 2, 0, atom)", "column % 64 * 2, atom, 0)"),
+    "the order of strides": ("row * 128, block, atom)", "row * 128, atom, block)"),
+    "the columns of a step": ("column / 64 * block + row * 128 + column % 64 * 2", "column / 64 * block + row * 128"),
+    "the blocks of columns": ("segment / 8 * block + row * 128", "(segment / 8 + row) * 128"),
+    "the rows of a warpgroup": ("row / 64 * 64; // of the warpgroup", "0;"),
+    "the rows of values": ("columns_from(values, row, first)", "columns_from(values, 0, first)"),
+    "the leading stride of rows": ("column % 64 * 2, 0, atom)", "column % 64 * 2, block, atom)"),
+}
+# Where banks differ, or nothing: a matrix of 16 columns has no second atom beside the first.
+HARMLESS_OF_WARPGROUPS = {"the leading stride of rows"}
 # Where banks differ, or nothing.
 HARMLESS = {"the swizzle", "the order of factors"}
 
@@ -306,9 +355,9 @@ def is_found(library, feature, kernel, arguments, sizes, seed, parts=1):
         return True
 
 
-def library_with(feature, mutation, folder):
+def library_with(feature, mutation, folder, width=32, options=MMA):
     """The kernel of a feature with a mistake."""
-    text = emit(FEATURES[feature].spec(feature, "f16"), "--set=D=32", "--set=E=32")
+    text = emit(FEATURES[feature].spec(feature, "f16"), f"--set=D={width}", f"--set=E={width}", *options)
     assert mutation[0] in text
     return Library(folder, feature, [text.replace(*mutation)])
 
@@ -335,13 +384,26 @@ def test_a_wrong_kernel_is_found(mutation, tmp_path, kernels):
     assert any(found) != (mutation in HARMLESS)
 
 
+@pytest.mark.parametrize("mutation", MUTATIONS_OF_WARPGROUPS)
+def test_a_wrong_kernel_of_warpgroups_is_found(mutation, tmp_path, kernels):
+    torch.manual_seed(23)
+    wrong = MUTATIONS_OF_WARPGROUPS[mutation]
+    library = library_with("window", wrong, tmp_path, 128, (*WGMMA, "--plan=tensor.keys=64"))
+    sizes = dict(B=1, H=1, M=150, N=333, D=128, E=128)
+    arguments = FEATURES["window"].arguments(sizes, torch.float16) | {"window": 200}
+    found = (is_found(library, "window", kernels("window", "f16"), arguments, sizes, seed) for seed in range(4))
+    assert any(found) != (mutation in HARMLESS_OF_WARPGROUPS)
+
+
 WRONG = """
 #include "Emulation.h"
+#include "Tiles.cuh"
 using namespace attn;
 alignas(16) static unsigned char device[64];
 extern "C" void run(int number, unsigned seed, char *message) {
-  std::string error = emulation::launch(1, 64, 256, seed, [&] {
-    unsigned registers[4];
+  std::string error = emulation::launch(1, 128, 8192, seed, [&] {
+    unsigned registers[4] = {};
+    float sums[4][4] = {};
     unsigned char *shared = shared_memory();
     int thread = thread_index();
     if (number == 0 && thread % 32 < 16)
@@ -351,7 +413,7 @@ extern "C" void run(int number, unsigned seed, char *message) {
     if (number == 1 && thread > 0)
       block_barrier();
     if (number == 2)
-      ldmatrix_x4(registers, shared, 250);
+      ldmatrix_x4(registers, shared, 8186);
     if (number == 3)
       cp_async(shared, 0, device + 8, 16);
     if (number == 4)
@@ -360,6 +422,30 @@ extern "C" void run(int number, unsigned seed, char *message) {
       any_lane(thread > 5 || shuffle_xor(thread, 1) > 0);
     if (number == 6)
       ldmatrix_x4(registers, shared, 24);
+    if (number >= 7 && number < 21) {
+      const unsigned long long matrix = matrix_descriptor(shared, 0, 0, 1024);
+      if (number != 7)
+        wgmma_fence(sums);
+      if (number == 8)
+        store_shared(shared, thread * 16, {});
+      if (number == 9)
+        wgmma_fence(registers), registers[1] = 2;
+      if (number == 9 || number == 10)
+        wgmma_m64nNk16_transposed<32, float16>(sums, registers, matrix);
+      else if (number == 11 && thread / 32 == 2)
+        wgmma_m64nNk16<32, float16>(sums, matrix, matrix + 2);
+      else if (number == 12 && thread < 96)
+        wgmma_m64nNk16_transposed<32, float16>(sums, (wgmma_fence(registers), registers), matrix);
+      else
+        wgmma_m64nNk16<32, float16>(sums, matrix + (number == 13 ? 8 : number == 14 ? 1ull << 63 : number == 15 ? 1ull << 14 : 0),
+                                    matrix + (number == 16 ? 512 : 0));
+      if (number != 20)
+        wgmma_commit();
+      if (number == 17 && thread == 30)
+        sums[0][0] = 1;
+      if (number != 18)
+        wgmma_wait<0>(sums);
+    }
   });
   strcpy(message, error.c_str());
 }
@@ -378,11 +464,28 @@ def test_the_emulator_reports_what_is_undefined(tmp_path):
 
     assert error(0) == "block 0: thread 16 is at shuffle_xor, other lanes of its warp are at any_lane"
     assert error(1) == "block 0: thread 1 is at a barrier, but 1 threads have ended"
-    assert error(2) == "block 0: ldmatrix_x4: byte 250 of 256 bytes of shared memory"
+    assert error(2) == "block 0: ldmatrix_x4: byte 8186 of 8192 bytes of shared memory"
     assert error(3) == "block 0: cp_async: an address in device memory is no multiple of 16"
     assert error(4) == "block 0: thread 0 ends before a copy that it began"
     assert error(5) == "block 0: thread 6 is at any_lane, other lanes of its warp are at shuffle_xor"
     assert error(6) == "block 0: ldmatrix_x4: byte 24 of shared memory is no multiple of 16"
+    assert error(7) == "block 0: wgmma_m64nNk16 of registers that no wgmma_fence has named"
+    assert error(8) == "block 0: wgmma_m64nNk16: byte 0 of shared memory was written without a fence_proxy_async after it"
+    assert error(9) == "block 0: wgmma_m64nNk16_transposed of registers that were written after their wgmma_fence"
+    assert error(10) == "block 0: wgmma_m64nNk16_transposed of registers that no wgmma_fence has named"
+    assert error(11) == "block 0: wgmma_m64nNk16: lanes of a warpgroup have different descriptors"
+    other = "wgmma_m64nNk16, other lanes of its warpgroup are at wgmma_m64nNk16_transposed"
+    assert error(12) == f"block 0: thread 96 is at {other}"
+    begins = "a matrix begins at byte 128, within an atom, but its descriptor says 0"
+    assert error(13) == f"block 0: wgmma_m64nNk16: {begins}"
+    mode = "a descriptor has swizzling mode 3, but only that of 128 bytes, 1, is known here"
+    assert error(14) == f"block 0: wgmma_m64nNk16: {mode}"
+    assert error(15) == "block 0: wgmma_m64nNk16: a descriptor has bits that mean nothing"
+    assert error(16) == "block 0: wgmma_m64nNk16: byte 8192 of 8192 bytes of shared memory"
+    assert error(17) == "block 0: thread 30 writes registers that a product adds to before it waits"
+    assert error(18) == "block 0: thread 0 ends before products that it began"
+    assert error(19) == ""
+    assert error(20) == "block 0: thread 0 takes registers that a product adds to which it has not waited for"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -430,6 +533,11 @@ def test_rows_that_are_too_long():
     assert text.endswith("the Halide GPU plan is used: rows of 264 elements are longer than 256\n"), text[-300:]
 
 
+def test_queries_that_are_not_those_of_warpgroups():
+    reason = "a plan with tensor.warpgroups=2 has blocks of 128 queries, but tensor.queries is 64\n"
+    assert emit(variant(), *WGMMA, "--plan=tensor.queries=64").endswith(f"the Halide GPU plan is used: {reason}")
+
+
 def test_tiles_that_are_too_large():
     options = ("--set=D=256", "--set=E=256", "--plan=tensor.queries=128", "--plan=tensor.keys=128")
     expected = "tiles of 128 queries and 128 keys take 327744 bytes of shared memory, but a block has at most 232448\n"
@@ -446,42 +554,72 @@ EXAMPLES_ON_TENSOR_CORES = (
     "grouped_query multi_query paged partial prefix_lm ragged seed_pooling sliding_window softcap streaming swin t5_bias tree"
 ).split()
 
+SOME_EXAMPLES = ["causal", "dense_bias", "everything"]
 
-def texts_for_nvcc(names, width):
+
+def texts_for_nvcc(names, width, *options):
     for name in names:
         source = (EXAMPLES / f"{name}.attn").read_text()
-        yield emit(source, f"--set=D={width}", f"--set=E={width}", "--dtype=bf16")
+        yield emit(source, f"--set=D={width}", f"--set=E={width}", "--dtype=bf16", *options)
+
+
+def compiled_by_nvcc(texts, target, folder):
+    """What nvcc says, and of each kernel bytes that are spilled and registers."""
+    (shared,) = {split(text)[0] for text in texts}
+    (folder / "kernels.cu").write_text(shared + "".join(split(text)[1] for text in texts))
+    command = [NVCC, "-std=c++17", "-cubin", f"-arch={target}", "-Xptxas=-v", "kernels.cu", "-o", "kernels.cubin"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:4000]
+    reports = re.findall(
+        r"Function properties for attn_(\w+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*?Used (\d+) registers",
+        done.stderr,
+        re.S,
+    )
+    assert len(reports) == 2 * len(texts), done.stderr  # with the merge of each
+    return done.stderr, reports
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not installed, so CUDA C++ cannot be compiled")
 @pytest.mark.parametrize(
-    "names, width, architectures",
+    "names, width, options, architectures",
     [
-        (EXAMPLES_ON_TENSOR_CORES, 64, ["sm_80"]),
-        (["causal", "dense_bias", "everything"], 64, ["sm_90a", "newest"]),
-        (["causal", "dense_bias", "everything"], 128, ["sm_80", "sm_90a", "newest"]),
-        (["causal", "dense_bias", "everything"], 256, ["sm_80", "sm_90a"]),
-        (["dense_bias"], 256, ["newest"]),
+        (EXAMPLES_ON_TENSOR_CORES, 64, MMA, ["sm_80"]),
+        (SOME_EXAMPLES, 64, MMA, ["sm_90a", "newest"]),
+        (SOME_EXAMPLES, 128, MMA, ["sm_80", "sm_90a", "newest"]),
+        (SOME_EXAMPLES, 256, MMA, ["sm_80", "sm_90a"]),
+        (["dense_bias"], 256, MMA, ["newest"]),
+        (EXAMPLES_ON_TENSOR_CORES, 128, WGMMA, ["sm_90a"]),
+        (SOME_EXAMPLES, 64, WGMMA, ["sm_90a"]),
+        (SOME_EXAMPLES, 192, WGMMA, ["sm_90a"]),
+        (SOME_EXAMPLES, 256, WGMMA, ["sm_90a"]),
+        (SOME_EXAMPLES, 128, ONE_WARPGROUP, ["sm_90a"]),
     ],
 )
-def test_nvcc_spills_no_registers(names, width, architectures, tmp_path):
-    texts = list(texts_for_nvcc(names, width))
-    (shared,) = {split(text)[0] for text in texts}
-    (tmp_path / "kernels.cu").write_text(shared + "".join(split(text)[1] for text in texts))
+def test_nvcc_spills_no_registers(names, width, options, architectures, tmp_path):
+    """And adds no fences and waits to those of wgmma, of which it has remarks: C7510 to C7520."""
+    texts = list(texts_for_nvcc(names, width, *options))
     newest = subprocess.run([NVCC, "--list-gpu-code"], capture_output=True, text=True).stdout.split()[-1]
     for architecture in architectures:
         target = newest if architecture == "newest" else architecture
-        command = [NVCC, "-std=c++17", "-cubin", f"-arch={target}", "-Xptxas=-v", "kernels.cu", "-o", "kernels.cubin"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[:4000]
-        reports = re.findall(
-            r"Function properties for attn_(\w+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
-            r".*?Used (\d+) registers",
-            done.stderr,
-            re.S,
-        )
-        assert len(reports) == 2 * len(texts), done.stderr  # with the merge of each
+        said, reports = compiled_by_nvcc(texts, target, tmp_path)
         for name, *spilled, registers in reports:
             print(f"{name}, width {width}, {target}: {registers} registers")
             assert spilled == ["0", "0", "0"], f"{name} for {target}"
-        assert "warning" not in done.stderr, done.stderr
+        assert "warning" not in said and "(C75" not in said, said
+
+
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not installed, so CUDA C++ cannot be compiled")
+@pytest.mark.parametrize(
+    "missing, remark",
+    [
+        ("wgmma_fence(score[0]);", "wgmma.mma_async instructions are serialized"),
+        ("wgmma_fence(weights[0]);", "warpgroup.arrive is injected"),
+        ("wgmma_wait<0>(output[0]);", "warpgroup.wait is injected"),
+    ],
+)
+def test_what_nvcc_says_of_missing_fences(missing, remark, tmp_path):
+    (text,) = texts_for_nvcc(["causal"], 64, *WGMMA)
+    assert missing in text
+    said, _ = compiled_by_nvcc([text.replace(missing, "")], "sm_90a", tmp_path)
+    assert "(C75" in said and remark in said, said

@@ -23,9 +23,10 @@ struct CudaImage {
   std::string data; ///< Of PTX with the 0 that ends it.
 };
 
-/// `text`, which is called `name` in errors, for each of `architectures`, in this order; then for later devices as PTX.
+/// `text`, which is called `name` in errors, for each of `architectures`, in this order; then, if `forLater`, for
+/// later devices as PTX.
 llvm::Expected<std::vector<CudaImage>> compileCuda(const std::string &text, const std::string &name,
-                                                   const std::vector<CudaArchitecture> &architectures);
+                                                   const std::vector<CudaArchitecture> &architectures, bool forLater);
 
 } // namespace attn
 

@@ -14,13 +14,14 @@
 namespace attn {
 
 struct TensorCorePlan {
-  int queries = 0; ///< Rows of a block: 64 or 128. 0: chosen for the widths.
-  int keys = 0;    ///< Of a tile: 32, 64 or 128. 0: chosen for the widths.
-  int width = 128; ///< The most columns of tensors whose width is no constant.
+  int queries = 0;    ///< Rows of a block: 64 or 128. 0: chosen for the widths.
+  int keys = 0;       ///< Of a tile: 32, 64 or 128. 0: chosen for the widths.
+  int width = 128;    ///< The most columns of tensors whose width is no constant.
+  int warpgroups = 0; ///< Of a block, with 64 queries each and wgmma, for sm_90a alone. 0: warps with mma.
 
   int warps = 4;          ///< Of a block; each has queries / warps queries.
   int dotColumns = 128;   ///< Columns of tiles of queries and keys: a multiple of 16; those beyond the tensor's are 0.
-  int valueColumns = 128; ///< Columns of tiles of values: likewise.
+  int valueColumns = 128; ///< Columns of tiles of values: likewise; with warpgroups, a multiple of 64.
 
   int threads() const { return 32 * warps; }
   /// The shared memory of a block: a tile of queries, two tiles of keys and of values, and the range of keys of each
@@ -29,7 +30,7 @@ struct TensorCorePlan {
   /// The floats that a part of the keys leaves of a row: its maximum, its sum and its outputs.
   int stateSize() const { return 2 + valueColumns; }
   /// The plan for tensors of these widths, where `readsPairs` says whether scores or masks read others at their query
-  /// or key. Fails where one is wider than 256, or shared memory is not enough.
+  /// or key. Fails where one is wider than 256, shared memory is not enough, or queries are not those of warpgroups.
   llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value, bool readsPairs) const;
 };
 
