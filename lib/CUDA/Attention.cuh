@@ -23,19 +23,6 @@
 
 namespace attn {
 
-/// Where the parts of a block's shared memory begin, in elements, and how much it is. Two tiles of keys and values take
-/// turns.
-template <typename Kernel> struct SharedLayout {
-  using Products = typename Kernel::Products;
-  static constexpr int queries = 0;
-  static constexpr int keys = queries + Products::Queries::size;
-  static constexpr int key_size = Products::Keys::size;
-  static constexpr int values = keys + 2 * key_size;
-  static constexpr int value_size = Products::Values::size;
-  static constexpr int ranges = values + 2 * value_size;
-  static constexpr int bytes = ranges * 2 + Kernel::warps * int(sizeof(MaskRange));
-};
-
 /// What is subtracted from the scores of a row, in units of log2(e): nothing where all of them are masked.
 template <typename Kernel>
 __device__ __forceinline__ float weight_shift(const typename Kernel::Block &block, float largest) {
@@ -49,7 +36,6 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   using Row = typename Kernel::Row;
   using Products = typename Kernel::Products;
   using Shared = SharedLayout<Kernel>;
-  constexpr int threads = 32 * Kernel::warps;
   constexpr int row_tiles = Products::row_tiles;     // of 16 queries, in a warp
   constexpr int key_steps = Products::key_steps;     // fragments of scores side by side
   constexpr int value_steps = Products::value_steps; // fragments of outputs side by side
@@ -61,21 +47,17 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   const int tile_row = (tiles - 1 - number % tiles) * Kernel::query_tile;
   const typename Kernel::Block block = Kernel::block(arguments, number / tiles);
   const int rows = Kernel::rows(arguments, block), keys = Kernel::keys(arguments);
-  const int dot_width = Kernel::dot_width(arguments), value_width = Kernel::value_width(arguments);
   const int lane = thread_index() % 32;
   const int first_row = tile_row + thread_index() / 32 * row_tiles * 16; // of this warp
   const int first_of_group = tile_row + thread_index() / (32 * Products::warps) * Products::warps * row_tiles * 16;
 
   unsigned char *shared = shared_memory();
-  Query *query_tile = reinterpret_cast<Query *>(shared) + Shared::queries;
-  Query *key_tiles = reinterpret_cast<Query *>(shared) + Shared::keys;
-  Value *value_tiles = reinterpret_cast<Value *>(shared) + Shared::values;
+  Query *query_tile = reinterpret_cast<Query *>(shared + Shared::queries);
 
   // The keys to visit, and those among them for which no mask is evaluated.
   MaskRange range = {{0, keys}, {0, keys}};
   if constexpr (Kernel::has_mask)
-    range =
-        range_of_tile<Kernel>(arguments, block, tile_row, reinterpret_cast<MaskRange *>(shared + Shared::ranges * 2));
+    range = range_of_tile<Kernel>(arguments, block, tile_row, reinterpret_cast<MaskRange *>(shared + Shared::ranges));
   const int first_of_all = range.possible.lower / Kernel::key_tile;
   const int last_of_all = (range.possible.upper + Kernel::key_tile - 1) / Kernel::key_tile;
   const int tiles_of_part = (larger(last_of_all - first_of_all, 0) + parts - 1) / parts;
@@ -83,22 +65,13 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
   const int last_tile = smaller(first_tile + tiles_of_part, last_of_all);
 
   // Queries, and the first keys and values.
-  const bool queries_aligned = Kernel::queries_aligned(arguments), keys_aligned = Kernel::keys_aligned(arguments),
-             values_aligned = Kernel::values_aligned(arguments);
-  auto copy_keys_and_values = [&](int tile) {
-    copy_tile<typename Products::Keys, threads>(
-        key_tiles + tile % 2 * Shared::key_size, [&](int key) { return Kernel::key_row(arguments, block, key); },
-        tile * Kernel::key_tile, keys, dot_width, keys_aligned);
-    copy_tile<typename Products::Values, threads>(
-        value_tiles + tile % 2 * Shared::value_size, [&](int key) { return Kernel::value_row(arguments, block, key); },
-        tile * Kernel::key_tile, keys, value_width, values_aligned);
-  };
+  const Copies<Kernel> copies(arguments, block, shared, first_tile);
   if (first_tile < last_tile) {
-    copy_tile<typename Products::Queries, threads>(
+    copy_tile<typename Products::Queries, 32 * Kernel::warps>(
         query_tile, [&](int row) { return Kernel::query_row(arguments, block, Kernel::position(block, row)); },
-        tile_row, rows, dot_width, queries_aligned);
-    copy_keys_and_values(first_tile);
+        tile_row, rows, Kernel::dot_width(arguments), Kernel::queries_aligned(arguments));
     cp_async_commit();
+    copies.begin(first_tile);
   }
 
   // What the softmax has seen so far: a lane has two rows of each 16, and of their sums its own columns' share.
@@ -119,24 +92,18 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
     }
 
   for (int tile = first_tile; tile < last_tile; ++tile) {
-    const Query *key_tile = key_tiles + tile % 2 * Shared::key_size;
-    const Value *value_tile = value_tiles + tile % 2 * Shared::value_size;
     const int first_key = tile * Kernel::key_tile;
-
-    // This tile is there, and everybody is done with the one before it, in whose place the next one goes.
-    cp_async_wait<0>();
-    Products::publish();
-    block_barrier();
-    if (tile + 1 < last_tile) {
-      copy_keys_and_values(tile + 1);
-      cp_async_commit();
-    }
-    if (first_of_group >= rows) // warps without rows have no more to do
+    copies.wait(tile);
+    if (tile + 1 < last_tile)
+      copies.begin(tile + 1);
+    if (first_of_group >= rows) { // warps without rows have no more to do
+      copies.release(tile);
       continue;
+    }
 
     // Scores: the products of queries and keys.
     float score[row_tiles][key_steps][4] = {};
-    Products::add_scores(score, query_tile, key_tile, first_row - tile_row);
+    Products::add_scores(score, query_tile, copies.keys(tile), first_row - tile_row);
 
     // Their formula, of each element by itself; a tile that the mask may cut, or with keys beyond the last, is masked.
     auto for_each_score = [&](auto change) {
@@ -221,9 +188,10 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
             weights[step][row_tile][fragment * 2 + half] = pack<Value>(pair[0], pair[1]);
           }
         }
-      Products::add_outputs(output, weights[step], value_tile, step * 16);
+      Products::add_outputs(output, weights[step], copies.values(tile), step * 16);
     }
     Products::end_outputs(output);
+    copies.release(tile);
   }
 
   // The sum of each row over its four lanes; outputs divided by it, or left to `merge`.
@@ -260,7 +228,7 @@ template <typename Kernel> __device__ __forceinline__ void attention(const typen
       const Position at = Kernel::position(block, row);
       if (lane % 4 == 0)
         store_log_sum_exp<Kernel>(arguments, block, at, maximum, total);
-      store_columns(Kernel::output_row(arguments, block, at), inverse_of(total), value_width);
+      store_columns(Kernel::output_row(arguments, block, at), inverse_of(total), Kernel::value_width(arguments));
     }
 }
 

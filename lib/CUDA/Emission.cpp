@@ -128,7 +128,11 @@ llvm::Expected<CudaKernel> Emission::run() {
   KernelOp kernel = attention.kernel;
   std::string name = kernel.getSymName().str();
   countRows();
+  CudaKernel result;
   std::string functions = elementFunctions(formulas) + rowsOfTensors(formulas);
+  if (plan.warpgroups)
+    functions += placesOfKeys(formulas, result.maps);
+  bool hasMaps = !result.maps.empty();
   functions += fmt::format("  static __device__ __forceinline__ Row row(const Arguments &arguments, "
                            "const Block &block, const Position &at) {{\n    Row row;\n{}    return row;\n  }}\n",
                            assignments(Level::Row));
@@ -145,11 +149,10 @@ llvm::Expected<CudaKernel> Emission::run() {
   std::string blocks = blockFunctions();
   if (!formulas.problem.empty())
     return llvm::createStringError(formulas.problem);
-  int64_t bytes = argumentBytes(kernel);
+  int64_t bytes = argumentBytes(kernel, hasMaps);
   if (bytes > CudaKernel::mostArgumentBytes)
     return llvm::createStringError(fmt::format("a launch would be given {} bytes of arguments, but takes at most {}",
                                                bytes, CudaKernel::mostArgumentBytes));
-  CudaKernel result;
   result.name = "attn_" + name;
   result.plan = plan;
   result.rows = rows;
@@ -174,7 +177,7 @@ namespace attn {{
 
 struct {0}_kernel {{
   static constexpr int warps = {2}, query_tile = {1}, key_tile = {3}, dot_columns = {4}, value_columns = {5};
-  static constexpr bool has_mask = {6}, has_sink = {7};
+  static constexpr bool has_mask = {6}, has_sink = {7}, has_maps = {22};
   using Query = {8};
   using Value = {9};
   using Output = {10};
@@ -205,10 +208,10 @@ extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
 )",
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
-      elementType(kernel.getReturn().getOutputType(attention.output).getElementType()), argumentStruct(formulas),
-      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes,
-      attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
-      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts");
+      elementType(kernel.getReturn().getOutputType(attention.output).getElementType()),
+      argumentStruct(formulas, hasMaps), structOf(Level::Block), structOf(Level::Row), functions, blocks,
+      plan.threads(), plan.sharedBytes(), bytes, attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
+      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps);
   return result;
 }
 

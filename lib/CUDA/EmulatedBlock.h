@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <setjmp.h>
@@ -60,6 +61,15 @@ struct Products {
   size_t done = 0;                                        ///< Groups.
 };
 
+/// A barrier in shared memory (EmulatedCopies.h).
+struct PhaseBarrier {
+  int threads = 0; ///< 0 where there is no barrier.
+  int arrived = 0;
+  unsigned phase = 0;
+  long long bytes = 0;                       ///< That are expected and not written.
+  std::vector<std::function<void()>> copies; ///< That have not been made.
+};
+
 class Block {
 public:
   static Block *current;
@@ -82,6 +92,7 @@ public:
     warps.assign(warps.size(), {});
     warpgroups.assign(warpgroups.size(), {});
     products.assign(products.size(), {{{}}, 0});
+    barriers.clear();
     for (Fiber &fiber : fibers) {
       fiber.started = fiber.ended = fiber.atBarrier = false;
       fiber.groups.assign(1, {});
@@ -176,6 +187,12 @@ public:
   }
 
   Products &productsOf(int warp) { return products[warp]; }
+  PhaseBarrier &barrierAt(size_t address) {
+    progress = true;
+    return barriers[address];
+  }
+  /// Lets other threads run: this one waits for something that they do.
+  void pause() { yield(); }
 
   /// Ends the block with an error.
   [[noreturn]] void fail(const char *format, ...) {
@@ -257,6 +274,7 @@ private:
   std::vector<Lanes> warps, warpgroups;
   std::vector<Products> products; ///< Of each warp.
   std::vector<bool> unseen;       ///< Of each 16 bytes of shared memory.
+  std::map<size_t, PhaseBarrier> barriers;
   size_t bytes;
   std::unique_ptr<unsigned char[]> memory;
   unsigned char *shared;

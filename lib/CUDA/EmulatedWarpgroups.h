@@ -105,6 +105,13 @@ template <int N, typename Element> void multiply(const WarpgroupOperand (&lanes)
     }
 }
 
+/// Those of a group that are not computed, in order.
+inline void computeAll(std::vector<std::function<void()>> &group) {
+  for (const std::function<void()> &compute : group)
+    compute();
+  group.clear();
+}
+
 /// Begins a product.
 template <int N, typename Element>
 void begin(const char *name, float (*c)[4], const unsigned *a, unsigned long long matrixA, unsigned long long matrixB) {
@@ -128,10 +135,11 @@ void begin(const char *name, float (*c)[4], const unsigned *a, unsigned long lon
       auto compute = [own, warp] {
         multiply<N, Element>(*reinterpret_cast<const WarpgroupOperand(*)[32]>(own.data()), warp * 16);
       };
+      Products &products = block.productsOf(block.thread() / 128 * 4 + warp);
+      products.groups.back().push_back(compute);
       if (block.isAtOnce())
-        compute();
-      else
-        block.productsOf(block.thread() / 128 * 4 + warp).groups.back().push_back(compute);
+        for (std::vector<std::function<void()>> &group : products.groups)
+          computeAll(group);
     }
   });
 }
@@ -169,8 +177,7 @@ template <int pending, int fragments> void wgmma_wait(float (&c)[fragments][4]) 
   block.together<bool>("wgmma_wait", none, [](bool **) {
     emulation::Products &products = Block::current->productsOf(Block::current->thread() / 32);
     for (; products.groups.size() > pending + 1; ++products.done) {
-      for (const std::function<void()> &compute : products.groups.front())
-        compute();
+      emulation::computeAll(products.groups.front());
       products.groups.erase(products.groups.begin());
     }
   });

@@ -8,11 +8,12 @@
 //
 //   which warp goes on       seed 0: the first that can, as far as it can; 1: the last; others: drawn again and again
 //   when cp.async writes     seed 0: when it is waited for; 1: at once; others: drawn for each copy
+//   when maps' copies write  seed 0: when somebody waits for them; 1: at once; others: drawn for each copy
 //   when wgmma reads         the same, for each warp of the four
 //
 // Shared memory is NaN at first. What a GPU does not define is an error: lanes of a warp at different instructions,
 // threads that wait for one that has ended, addresses that are outside or not aligned, copies that nobody waits for.
-// EmulatedWarpgroups.h has what is more for wgmma.
+// EmulatedWarpgroups.h and EmulatedCopies.h have what is more for wgmma and tensor maps.
 //
 //===----------------------------------------------------------------------===//
 
@@ -225,6 +226,7 @@ template <typename Element> void mma_m16n8k16(float (&c)[4], const unsigned (&a)
 
 } // namespace attn
 
+#include "EmulatedCopies.h"
 #include "EmulatedWarpgroups.h"
 
 #endif // ATTN_CUDA_EMULATION_H

@@ -101,6 +101,9 @@ public:
   Expression write(mlir::Value value);
   /// The address of the element that `read` is of, without the last subscript.
   std::string rowAddress(ReadOp read);
+  /// Its subscripts but the last, the last of them first, with `key` in the place of the sum's key, where they and the
+  /// key's, of which there is one, are what a tensor map takes: others that only the block changes. Else nothing.
+  std::vector<std::string> place(ReadOp read);
   /// The statements before the expressions.
   const std::string &statements() const { return text; }
   /// The definition of the function, which has this head and returns `value`.

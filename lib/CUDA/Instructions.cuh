@@ -126,6 +126,51 @@ template <int pending> __device__ __forceinline__ void cp_async_wait() {
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 //===----------------------------------------------------------------------===//
+// Copies by tensor maps, and what they are waited for with: sm_90a
+//===----------------------------------------------------------------------===//
+//
+// A barrier is 8 bytes at a multiple of 8. It has phases 0, 1, …: one ends when as many threads have arrived as the
+// barrier is for, and as many bytes have been written as they expect.
+
+__device__ __forceinline__ void mbarrier_init(void *shared, int offset, int threads) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(shared, offset)), "r"(threads)
+               : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(void *shared, int offset) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(shared, offset)) : "memory");
+}
+
+/// Arrives, and expects so many more bytes in this phase.
+__device__ __forceinline__ void mbarrier_arrive_expect(void *shared, int offset, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(shared, offset)),
+               "r"(bytes)
+               : "memory");
+}
+
+/// Waits until a phase with this parity has ended: the current one, if it has, else the one before it.
+__device__ __forceinline__ void mbarrier_wait(void *shared, int offset, int parity) {
+  int is_over;
+  do
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                 : "=r"(is_over)
+                 : "r"(shared_address(shared, offset)), "r"(parity)
+                 : "memory");
+  while (!is_over);
+}
+
+/// Begins to copy a box of a tensor, from these coordinates on, to byte `offset` after `shared`, swizzled as the map
+/// says; elements outside of the tensor become 0. The bytes count for the phase of the barrier at byte `barrier`.
+__device__ __forceinline__ void tensor_copy_5d(void *shared, int offset, const TensorMap &map, int column,
+                                               const Place &place, int barrier) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(shared_address(shared, offset)),
+               "l"(&map), "r"(column), "r"(place.index[0]), "r"(place.index[1]), "r"(place.index[2]),
+               "r"(place.index[3]), "r"(shared_address(shared, barrier))
+               : "memory");
+}
+
+//===----------------------------------------------------------------------===//
 // Matrices of a warp
 //===----------------------------------------------------------------------===//
 

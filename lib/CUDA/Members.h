@@ -9,6 +9,7 @@
 #define ATTN_LIB_CUDA_MEMBERS_H
 
 #include "Formula.h"
+#include "attn/CUDA/Emission.h"
 
 namespace attn::cuda {
 
@@ -18,11 +19,15 @@ std::string elementFunctions(Formulas &formulas);
 /// The functions that say where rows of queries, keys, values and outputs are.
 std::string rowsOfTensors(Formulas &formulas);
 
-/// The structure that a launch is given: the tensors, as far as they are used, and the sizes.
-std::string argumentStruct(const Formulas &formulas);
+/// The functions that say where keys are in their tensors and in the values', for tensor maps, and these maps; nothing
+/// where no map is for one of them.
+std::string placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &maps);
+
+/// The structure that a launch is given: the tensors, as far as they are used, the sizes and, if it has them, maps.
+std::string argumentStruct(const Formulas &formulas, bool hasMaps);
 
 /// What it takes in memory, by C++'s rules.
-int64_t argumentBytes(KernelOp kernel);
+int64_t argumentBytes(KernelOp kernel, bool hasMaps);
 
 } // namespace attn::cuda
 

@@ -37,6 +37,20 @@ struct Parts {
   int count;
 };
 
+/// What the driver makes of a tensor (cuTensorMapEncodeTiled), for tensor_copy_5d.
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
+/// Of keys and of values; whether both tensors have one.
+struct TensorMaps {
+  TensorMap keys, values;
+  int are_valid;
+};
+/// Where a row of a tensor is: its coordinates from the last but one on, then 0.
+struct Place {
+  int index[4];
+};
+
 __device__ constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000); }
 /// Below every score, and finite: what the maximum of no scores is.
 __device__ constexpr float lowest() { return -3.402823466e38f; }

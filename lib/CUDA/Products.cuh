@@ -22,7 +22,8 @@ template <typename Kernel> struct WarpProducts {
   using Queries = TileLayout<Kernel::query_tile, Kernel::dot_columns>;
   using Keys = TileLayout<Kernel::key_tile, Kernel::dot_columns>;
   using Values = TileLayout<Kernel::key_tile, Kernel::value_columns>;
-  static constexpr int warps = 1; ///< That compute products together.
+  static constexpr int warps = 1;    ///< That compute products together.
+  static constexpr int barriers = 0; ///< Of a block, for tensor maps.
   static constexpr int row_tiles = Kernel::query_tile / (16 * Kernel::warps);
   static constexpr int key_steps = Kernel::key_tile / 8, value_steps = Kernel::value_columns / 8;
 
@@ -80,7 +81,7 @@ template <typename Kernel> struct WarpgroupProducts {
   using Queries = SwizzledLayout<Kernel::query_tile, Kernel::dot_columns>;
   using Keys = SwizzledLayout<Kernel::key_tile, Kernel::dot_columns>;
   using Values = SwizzledLayout<Kernel::key_tile, Kernel::value_columns>;
-  static constexpr int warps = 4;
+  static constexpr int warps = 4, barriers = 4;
   static constexpr int row_tiles = 1;
   static_assert(Kernel::query_tile == 16 * Kernel::warps && Kernel::warps % warps == 0, "a warpgroup has 64 rows");
   static constexpr int key_steps = Kernel::key_tile / 8, value_steps = Kernel::value_columns / 8;

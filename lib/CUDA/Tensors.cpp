@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace attn;
 using namespace attn::cuda;
@@ -59,7 +60,27 @@ std::string cuda::rowsOfTensors(Formulas &formulas) {
   return "\n  // Rows of the tensors.\n" + rowFunctions(formulas) + outputFunctions(formulas);
 }
 
-std::string cuda::argumentStruct(const Formulas &formulas) {
+std::string cuda::placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &maps) {
+  Attention &attention = formulas.attention;
+  std::string text;
+  for (auto [name, read, width] :
+       {std::tuple("key", attention.key, attention.dotSize()), {"value", attention.value, attention.valueSize()}}) {
+    FormulaWriter writer(formulas, Level::Element, /*hasRow=*/false);
+    std::vector<std::string> place = writer.place(read);
+    if (place.empty() || read.getTensor().getType().getShape().back() != width) {
+      maps.clear();
+      return {};
+    }
+    unsigned input = mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber();
+    maps.push_back({input, unsigned(llvm::find(place, "key") - place.begin()) + 1});
+    text +=
+        writer.function(fmt::format("Place {}_place(const Arguments &arguments, const Block &block, int key)", name),
+                        fmt::format("{{{{{}}}}}", fmt::join(place, ", ")));
+  }
+  return text;
+}
+
+std::string cuda::argumentStruct(const Formulas &formulas, bool hasMaps) {
   KernelOp kernel = formulas.attention.kernel;
   std::string text = "  struct Arguments {\n";
   for (auto [number, parameter] : llvm::enumerate(kernel.getParameters())) {
@@ -79,10 +100,10 @@ std::string cuda::argumentStruct(const Formulas &formulas) {
     sizes += (sizes.empty() ? "" : ", ") + formulas.sizes.at(name.str());
   if (!sizes.empty())
     text += "    struct {\n      int " + sizes + ";\n    } size;\n";
-  return text + "    Parts parts;\n  };\n";
+  return text + "    Parts parts;\n" + (hasMaps ? "    TensorMaps maps;\n" : "") + "  };\n";
 }
 
-int64_t cuda::argumentBytes(KernelOp kernel) {
+int64_t cuda::argumentBytes(KernelOp kernel, bool hasMaps) {
   int64_t bytes = 0, alignment = 1;
   auto add = [&](int64_t size, int64_t count) {
     bytes = llvm::alignTo(bytes, size) + size * count;
@@ -101,5 +122,7 @@ int64_t cuda::argumentBytes(KernelOp kernel) {
   add(4, kernel.getSizeNames().size());
   add(8, 1); // the parts of keys: where their states go, and how many there are
   add(4, 1);
+  if (hasMaps)
+    add(64, 5); // two maps of 128 bytes, and whether they are valid
   return llvm::alignTo(bytes, alignment);
 }

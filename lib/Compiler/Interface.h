@@ -100,6 +100,7 @@ struct LaunchInterface {
   int64_t tileRows, tileKeys, threads, sharedBytes, mergedRows, stateSize;
   std::vector<std::pair<SizeProgram, int64_t>> limits;
   std::vector<int64_t> contiguous;
+  std::vector<CudaTensorMap> maps;
 };
 
 /// How a kernel runs on one machine: see attn_program.

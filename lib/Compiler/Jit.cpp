@@ -26,6 +26,8 @@ extern "C" void halide_free(void *context, void *block);
 // Cuda.c.
 extern "C" void *halide_cuda_get_symbol(void *context, const char *name);
 extern "C" int attn_cuda_multiprocessors(void);
+extern "C" int attn_cuda_tensor_map(void *map, uint64_t address, const uint64_t *extents, const uint64_t *strides,
+                                    const uint32_t *box);
 extern "C" int halide_cuda_acquire_context(void *user, void **context, bool create);
 extern "C" int halide_cuda_release_context(void *user);
 extern "C" int halide_cuda_get_stream(void *user, void *context, void **stream);
@@ -61,6 +63,7 @@ struct Process {
     define("halide_free", &halide_free);
     define("halide_cuda_get_symbol", &halide_cuda_get_symbol);
     define("attn_cuda_multiprocessors", &attn_cuda_multiprocessors);
+    define("attn_cuda_tensor_map", &attn_cuda_tensor_map);
     define("halide_cuda_acquire_context", &halide_cuda_acquire_context);
     define("halide_cuda_release_context", &halide_cuda_release_context);
     define("halide_cuda_get_stream", &halide_cuda_get_stream);

@@ -42,6 +42,7 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kern
     launch.limits.push_back({sizeProgram(size, positions), atMost});
   llvm::append_range(launch.contiguous, code.rowInputs);
   launch.contiguous.push_back(interface.inputs.size() + interface.sizes.size() + code.rowOutput);
+  launch.maps = code.maps;
   program.launch = std::move(launch);
   return llvm::Error::success();
 }

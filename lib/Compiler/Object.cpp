@@ -92,7 +92,7 @@ static llvm::Error checkTarget(const llvm::Triple &triple) {
 static bool isOfDevice(llvm::StringRef function, Device device) {
   if (device == Device::Cuda)
     return function.starts_with("halide_cuda_") || function == "attn_set_cuda_stream" ||
-           function == "attn_cuda_multiprocessors";
+           function == "attn_cuda_multiprocessors" || function == "attn_cuda_tensor_map";
   return function.starts_with("halide_opencl_") || function == "halide_acquire_cl_context" ||
          function == "halide_release_cl_context" || function == "attn_set_opencl_queue";
 }

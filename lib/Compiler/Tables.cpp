@@ -80,14 +80,14 @@ Constant *TableBuilder::launcher() {
     launcherTable = global(record({function("halide_cuda_device_interface"), function("halide_copy_to_device"),
                                    function("halide_device_malloc"), function("halide_cuda_initialize_kernels"),
                                    function("halide_cuda_run"), function("halide_cuda_finalize_kernels"),
-                                   function("attn_cuda_multiprocessors")}));
+                                   function("attn_cuda_multiprocessors"), function("attn_cuda_tensor_map")}));
   return launcherTable;
 }
 
 Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
   if (!launch)
     return llvm::ConstantPointerNull::get(pointer);
-  std::vector<Constant *> images, limits, contiguous;
+  std::vector<Constant *> images, limits, contiguous, maps;
   for (const CudaImage &image : launch->images) {
     Constant *data = llvm::ConstantDataArray::getString(module.getContext(), image.data, /*AddNull=*/false);
     auto *bytes = llvm::cast<llvm::GlobalVariable>(global(data));
@@ -98,13 +98,31 @@ Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
     limits.push_back(record({expression(size), integer(atMost)}));
   for (int64_t argument : launch->contiguous)
     contiguous.push_back(integer(argument));
+  for (const CudaTensorMap &map : launch->maps)
+    maps.push_back(record({integer(map.input), integer(map.axis)}));
   auto *state = new llvm::GlobalVariable(module, pointer, /*isConstant=*/false, llvm::GlobalValue::PrivateLinkage,
                                          llvm::ConstantPointerNull::get(pointer), "attn_launch_state");
-  return global(record(
-      {text(launch->function), text(launch->merge), integer(images.size()), array(images), expression(launch->rows),
-       expression(launch->others), expression(launch->keys), integer(launch->tileRows), integer(launch->tileKeys),
-       integer(launch->threads), integer(launch->sharedBytes), integer(launch->mergedRows), integer(launch->stateSize),
-       integer(limits.size()), array(limits), integer(contiguous.size()), array(contiguous), state, launcher()}));
+  return global(record({text(launch->function),
+                        text(launch->merge),
+                        integer(images.size()),
+                        array(images),
+                        expression(launch->rows),
+                        expression(launch->others),
+                        expression(launch->keys),
+                        integer(launch->tileRows),
+                        integer(launch->tileKeys),
+                        integer(launch->threads),
+                        integer(launch->sharedBytes),
+                        integer(launch->mergedRows),
+                        integer(launch->stateSize),
+                        integer(limits.size()),
+                        array(limits),
+                        integer(contiguous.size()),
+                        array(contiguous),
+                        integer(maps.size()),
+                        array(maps),
+                        state,
+                        launcher()}));
 }
 
 /// The functions are those of Halide's runtime, or of ours in their place.

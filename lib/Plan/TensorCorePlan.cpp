@@ -14,7 +14,8 @@ int TensorCorePlan::sharedBytes() const {
   auto pitch = [&](int columns) {
     return warpgroups || columns > 32 ? (columns + 63) / 64 * 64 : columns <= 16 ? 16 : 32;
   };
-  return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) + warps * 16;
+  return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) + warps * 16 +
+         (warpgroups ? 32 : 0);
 }
 
 llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value, bool readsPairs) const {

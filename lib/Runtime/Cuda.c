@@ -102,6 +102,17 @@ int attn_cuda_multiprocessors(void) {
   return count;
 }
 
+int attn_cuda_tensor_map(void *map, uint64_t address, const uint64_t *extents, const uint64_t *strides,
+                         const uint32_t *box) {
+  enum { RANK = 5, UINT16 = 1, NO_INTERLEAVE = 0, SWIZZLE_128_BYTES = 3, PROMOTION_TO_256_BYTES = 3, FILL_WITH_0 = 0 };
+  static const uint32_t steps[RANK] = {1, 1, 1, 1, 1};
+  typedef int (*encode)(void *, int, uint32_t, uint64_t, const uint64_t *, const uint64_t *, const uint32_t *,
+                        const uint32_t *, int, int, int, int);
+  return ((encode)driver_function("cuTensorMapEncodeTiled"))(map, UINT16, RANK, address, extents, strides, box, steps,
+                                                             NO_INTERLEAVE, SWIZZLE_128_BYTES, PROMOTION_TO_256_BYTES,
+                                                             FILL_WITH_0);
+}
+
 int halide_cuda_acquire_context(void *user, void **context, _Bool create) {
   (void)user;
   (void)create;

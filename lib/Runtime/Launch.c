@@ -34,16 +34,13 @@ static int is_for_call(const attn_launch *launch, void *const *arguments, const 
 
 /* The structure that a launch is given. */
 typedef struct {
-  union {
-    uint64_t aligned;
-    char bytes[ATTN_MAX_LAUNCH_BYTES];
-  } data;
+  _Alignas(64) char data[ATTN_MAX_LAUNCH_BYTES];
   size_t size;
 } structure;
 
 static void append(structure *all, const void *value, size_t bytes) {
   all->size = (all->size + bytes - 1) / bytes * bytes;
-  memcpy(all->data.bytes + all->size, value, bytes);
+  memcpy(all->data + all->size, value, bytes);
   all->size += bytes;
 }
 
@@ -94,7 +91,40 @@ static int find_grid(const attn_launch *launch, const int64_t *sizes, grid *grid
   return 1;
 }
 
-static void pack(const attn_signature *signature, void *const *arguments, const grid *grid, structure *all) {
+/* The map of a tensor, or an error: rows begin at multiples of 16 bytes, and no dimension is one element many times. */
+static int append_map(const attn_launch *launch, const attn_mapped_input *input, const attn_halide_buffer *buffer,
+                      structure *all) {
+  enum { RANK = 5, BYTES = 2, ALIGNMENT = 16, COLUMNS = 64, MAP = 128 };
+  uint64_t extents[RANK], strides[RANK - 1], last = ALIGNMENT;
+  uint32_t box[RANK] = {COLUMNS, 1, 1, 1, 1};
+  int error = buffer->device % ALIGNMENT != 0;
+  for (int32_t i = 0; i < RANK; ++i) {
+    const attn_halide_dimension *dimension = i < buffer->dimensions ? &buffer->dimension[i] : 0;
+    extents[i] = dimension ? (uint64_t)dimension->extent : 1;
+    int64_t stride = extents[i] > 1 ? (int64_t)dimension->stride * BYTES : (int64_t)last;
+    error |= extents[i] == 0 || (i > 0 && (stride <= 0 || stride % ALIGNMENT != 0));
+    if (i > 0)
+      strides[i - 1] = last = (uint64_t)stride;
+  }
+  box[input->axis] = (uint32_t)launch->tile_keys;
+  memset(all->data + all->size, 0, MAP);
+  if (!error)
+    error = launch->launcher->tensor_map(all->data + all->size, buffer->device, extents, strides, box);
+  all->size += MAP;
+  return error;
+}
+
+static void append_maps(const attn_launch *launch, void *const *arguments, structure *all) {
+  enum { ALIGNMENT = 64 };
+  int32_t are_valid = 1;
+  all->size = (all->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  for (int64_t i = 0; i < launch->map_count; ++i)
+    are_valid &= !append_map(launch, &launch->maps[i], arguments[launch->maps[i].input], all);
+  append(all, &are_valid, sizeof are_valid);
+}
+
+static void pack(const attn_launch *launch, const attn_signature *signature, void *const *arguments, const grid *grid,
+                 structure *all) {
   all->size = 0;
   int64_t first_output = signature->input_count + signature->size_count;
   for (int64_t i = 0; i < signature->input_count; ++i)
@@ -109,6 +139,8 @@ static void pack(const attn_signature *signature, void *const *arguments, const 
   int32_t parts = (int32_t)grid->parts;
   append(all, &grid->states.device, sizeof grid->states.device);
   append(all, &parts, sizeof parts);
+  if (launch->map_count > 0)
+    append_maps(launch, arguments, all);
 }
 
 /* Inputs that are in the CPU's memory are copied, outputs that are there get memory on the device. */
@@ -137,7 +169,7 @@ static int run_parts(const attn_signature *signature, const attn_launch *launch,
   int error = has_parts ? launch->launcher->allocate(0, &grid->states, launch->launcher->interface()) : 0;
   structure given;
   if (!error) {
-    pack(signature, arguments, grid, &given);
+    pack(launch, signature, arguments, grid, &given);
     error = launch_function(launch, launch->function, grid->blocks * grid->parts, launch->shared_bytes, &given);
   }
   int64_t merging = (grid->rows + launch->merged_rows - 1) / launch->merged_rows;

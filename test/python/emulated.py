@@ -28,7 +28,8 @@ SCALARS = {
 ENTRY = """
 extern "C" void run_{name}(const void *arguments, unsigned seed, char *message, int size) {{
   using Kernel = attn::{name}_kernel;
-  Kernel::Arguments given = *static_cast<const Kernel::Arguments *>(arguments);
+  Kernel::Arguments given;
+  memcpy(&given, arguments, sizeof given);
   auto rows = Kernel::rows(given), combinations = Kernel::combinations(given);
   int blocks = (rows + Kernel::query_tile - 1) / Kernel::query_tile * combinations * given.parts.count;
   int merging = (rows * combinations + Kernel::warps - 1) / Kernel::warps;
@@ -82,8 +83,8 @@ class Library:
     def __init__(self, folder, name, texts):
         (shared,) = {split(text)[0] for text in texts}
         own = "".join(split(text)[1] for text in texts)
-        structs = re.finditer(r"struct (\w+)_kernel \{.*?struct Arguments \{(.*?)\n  \};", own, re.S)
-        self.fields = {match[1]: fields(match[2]) for match in structs}
+        structs = re.finditer(r"struct (\w+)_kernel \{.*?struct Arguments \{(.*?)\n  \};.*?\n\};", own, re.S)
+        self.fields = {match[1]: fields(match[2]) + (maps(match[0]),) for match in structs}
         source, target = folder / f"{name}.cpp", folder / f"{name}.so"
         self.path = target
         entries = "".join(ENTRY.format(name=kernel) for kernel in self.fields)
@@ -93,10 +94,10 @@ class Library:
         assert done.returncode == 0, done.stderr[:4000]
         self.library = ctypes.CDLL(str(target))
 
-    def run(self, name, tensors, sizes, seed=0, parts=1):
-        """Runs a kernel on tensors, inputs and outputs alike, and numbers for scalars, with keys in so many parts. Raises
-        RuntimeError for what the emulator finds."""
-        arguments = pack(self.fields[name], tensors, sizes, parts)
+    def run(self, name, tensors, sizes, seed=0, parts=1, by_maps=True):
+        """Runs a kernel on tensors, inputs and outputs alike, and numbers for scalars, with keys in so many parts, copied by
+        maps where that can be. Raises RuntimeError for what the emulator finds."""
+        arguments = pack(self.fields[name], tensors, sizes, parts, by_maps)
         message = ctypes.create_string_buffer(512)
         getattr(self.library, f"run_{name}")(ctypes.byref(arguments), seed, message, len(message))
         if message.value:
@@ -104,7 +105,7 @@ class Library:
 
     def rows(self, name, tensors, sizes):
         """How many rows read the same keys, and how many times there are so many."""
-        arguments, rows, combinations = pack(self.fields[name], tensors, sizes, 1), ctypes.c_int64(), ctypes.c_int64()
+        arguments, rows, combinations = pack(self.fields[name], tensors, sizes, 1, False), ctypes.c_int64(), ctypes.c_int64()
         getattr(self.library, f"rows_{name}")(ctypes.byref(arguments), ctypes.byref(rows), ctypes.byref(combinations))
         return rows.value, combinations.value
 
@@ -121,8 +122,32 @@ def fields(text):
     return found, re.search(r"int ([\w, ]+);", sizes)[1].split(", ")
 
 
-def pack(members, tensors, sizes, parts):
-    found, names = members
+def maps(text):
+    """The tensors of keys and of values, in which dimension from the last on their keys are, and the keys of a tile; nothing
+    where a launch has no maps."""
+    found = []
+    for read, part in (("key", "keys"), ("value", "values")):
+        place = re.search(rf"Place {read}_place\(.*?return \{{\{{(.*?)\}}\}};", text, re.S)
+        tensor = re.search(rf"{part}_aligned\(.*?is_aligned\(arguments\.(\w+)\)", text)
+        if place:
+            found.append((tensor[1], place[1].split(", ").index("key") + 1, int(re.search(r"key_tile = (\d+)", text)[1])))
+    return found
+
+
+def map_of(tensor, axis, rows):
+    """As lib/CUDA/EmulatedCopies.h takes it; nothing where a GPU would not take it (append_map in lib/Runtime/Launch.c)."""
+    rank = tensor.dim()
+    extents = [*reversed(tensor.shape)] + [1] * (5 - rank)
+    strides = [stride * 2 if extent > 1 else 16 for stride, extent in zip(reversed(tensor.stride()), extents)][1:]
+    if 0 in extents or tensor.data_ptr() % 16 or any(stride <= 0 or stride % 16 for stride in strides):
+        return None
+    box = [64, 1, 1, 1, 1]
+    box[axis] = rows
+    return (ctypes.c_uint64 * 16)(tensor.data_ptr(), *extents, *strides, *[16] * (5 - rank), *box)
+
+
+def pack(members, tensors, sizes, parts, by_maps):
+    found, names, mapped = members
     layout, values = [], []
     for name, kind in found:
         if isinstance(kind, str):
@@ -138,4 +163,12 @@ def pack(members, tensors, sizes, parts):
     layout += [("states of parts", ctypes.c_void_p), ("parts", ctypes.c_int32)]
     values += [None, parts]
     Arguments = type("Arguments", (ctypes.Structure,), {"_fields_": layout})
+    if mapped:
+        made = [map_of(tensors[name], axis, rows) for name, axis, rows in mapped] if by_maps else [None, None]
+        valid = all(made)
+        end = Arguments.parts.offset + 4
+        layout += [("padding", ctypes.c_char * (-end % 64)), ("maps", ctypes.c_uint64 * 16 * 2)]
+        layout += [("are valid", ctypes.c_int32), ("end", ctypes.c_char * 60)]
+        values += [b"", (ctypes.c_uint64 * 16 * 2)(*made) if valid else (ctypes.c_uint64 * 16 * 2)(), int(valid), b""]
+        Arguments = type("Arguments", (ctypes.Structure,), {"_fields_": layout})
     return Arguments(*values)

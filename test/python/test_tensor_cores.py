@@ -85,12 +85,12 @@ def error_of(found, reference):
     return ((found - reference).abs() / (scale + 1e-30)).max().item()
 
 
-def run(library, name, feature, kernel, arguments, sizes, seed=0, parts=1):
+def run(library, name, feature, kernel, arguments, sizes, seed=0, parts=1, by_maps=True):
     """The largest error of the outputs."""
     references = expected(kernel, arguments)
     outputs = empty_like(references)
     names = [info.name for info in kernel.outputs]
-    library.run(name, arguments | dict(zip(names, outputs)), sizes, seed, parts)
+    library.run(name, arguments | dict(zip(names, outputs)), sizes, seed, parts, by_maps)
     return max(error_of(found, reference) for found, reference in zip(outputs, references))
 
 
@@ -117,7 +117,8 @@ def test_equals_the_reference(feature, dtype, widths, kind, libraries, kernels):
         sizes = FEATURES[feature].sizes_of(shape | dict(D=widths[0], E=widths[1]))
         arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
         name, kernel = name_of(feature, dtype, widths), kernels(feature, dtype)
-        error = run(libraries(feature, dtype, kind), name, feature, kernel, arguments, sizes, (number + turn) % 4, parts)
+        seed, by_maps = (number + turn) % 4, (number + turn) % 3 > 0
+        error = run(libraries(feature, dtype, kind), name, feature, kernel, arguments, sizes, seed, parts, by_maps)
         assert error <= TOLERANCE[dtype], f"{sizes}, {parts} parts: {error}"
 
 
@@ -171,6 +172,23 @@ def test_any_strides(kind, tmp_path, kernels):
     assert error_of(out[..., 5:], reference[0]) <= TOLERANCE["f16"]
     assert error_of(lse, reference[1]) <= TOLERANCE["f16"]
     assert torch.isnan(out[..., :5]).all()
+
+
+def test_maps_and_copies_give_the_same(tmp_path):
+    """Keys by tensor maps, and by cp.async: also keys of groups, which the heads of a tile share, and keys that no map is for."""
+    torch.manual_seed(31)
+    for feature, has_maps in (("grouped", True), ("paged", False)):
+        sizes = FEATURES[feature].sizes_of(dict(B=2, H=4, M=70, N=200, D=96, E=72))
+        text = emit(FEATURES[feature].spec(feature, "bf16"), "--set=D=96", "--set=E=72", *WGMMA)
+        assert f"has_maps = {str(has_maps).lower()};" in text and ("TensorMaps maps;" in text) == has_maps
+        library = Library(tmp_path, feature, [text])
+        arguments = FEATURES[feature].arguments(sizes, torch.bfloat16)
+        results = []
+        for seed, by_maps in itertools.product(range(3), (True, False)):
+            outputs = dict(out=torch.full((2, 4, 70, 72), float("nan")).bfloat16(), lse=torch.full((2, 4, 70), float("nan")))
+            library.run(feature, arguments | outputs, sizes, seed, by_maps=by_maps)
+            results.append(outputs["out"])
+        assert all(torch.equal(result, results[0]) for result in results[1:]) and not torch.isnan(results[0]).any()
 
 
 @pytest.mark.parametrize("kind", KERNELS)
@@ -344,13 +362,34 @@ MUTATIONS_OF_WARPGROUPS = {
 }
 # Where banks differ, or nothing: a matrix of 16 columns has no second atom beside the first.
 HARMLESS_OF_WARPGROUPS = {"the leading stride of rows"}
+MUTATIONS_OF_MAPS = {
+    "the wait for a tile": ("mbarrier_wait(shared, Shared::full(place_of(tile)), round_of(tile) % 2);", ";"),
+    "the wait for a place": ("if (round_of(tile) > 0)\n      mbarrier_wait", "if (false)\n      mbarrier_wait"),
+    "the parity of a tile": ("round_of(tile) % 2);", "0);"),
+    "the parity of a place": ("(round_of(tile) - 1) % 2", "round_of(tile) % 2"),
+    "the bytes": ("Shared::key_bytes + Shared::value_bytes)", "Shared::key_bytes)"),
+    "the release of a place": ("Products::end_outputs(output);\n    copies.release(tile);", "Products::end_outputs(output);"),
+    "the release before the products": (
+        "Products::end_outputs(output);\n    copies.release(tile);",
+        "copies.release(tile);\n    Products::end_outputs(output);",
+    ),
+    "the warps of a barrier": ("Shared::empty(place), Kernel::warps)", "Shared::empty(place), 1)"),
+    "the fence of barriers": ("        fence_proxy_async();\n", ""),
+    "the barriers of two places": ("barriers + 16 + place * 8", "barriers + 16"),
+    "the blocks of columns": ("offset + column / 64 * Layout::block", "offset"),
+    "the columns": ("map, column, place, barrier", "map, 0, place, barrier"),
+    "the keys of a tile": ("Kernel::key_place(arguments, block, first)", "Kernel::key_place(arguments, block, 0)"),
+    "the map of values": ("arguments.maps.values,", "arguments.maps.keys,"),
+    "the queries": ("if (!by_maps || tile == first_tile)", "if (!by_maps)"),
+    "the head": ("{{key, int(block.h), int(block.b)}}", "{{key, 0, int(block.b)}}"),
+}
 # Where banks differ, or nothing.
 HARMLESS = {"the swizzle", "the order of factors"}
 
 
-def is_found(library, feature, kernel, arguments, sizes, seed, parts=1):
+def is_found(library, feature, kernel, arguments, sizes, seed, parts=1, by_maps=False):
     try:
-        return run(library, feature, feature, kernel, arguments, sizes, seed, parts) > TOLERANCE["f16"]
+        return run(library, feature, feature, kernel, arguments, sizes, seed, parts, by_maps) > TOLERANCE["f16"]
     except RuntimeError:  # the emulator's own
         return True
 
@@ -395,11 +434,22 @@ def test_a_wrong_kernel_of_warpgroups_is_found(mutation, tmp_path, kernels):
     assert any(found) != (mutation in HARMLESS_OF_WARPGROUPS)
 
 
+@pytest.mark.parametrize("mutation", MUTATIONS_OF_MAPS)
+def test_a_wrong_kernel_with_maps_is_found(mutation, tmp_path, kernels):
+    torch.manual_seed(23)
+    library = library_with("window", MUTATIONS_OF_MAPS[mutation], tmp_path, 128, (*WGMMA, "--plan=tensor.keys=32"))
+    sizes = dict(B=1, H=2, M=150, N=333, D=128, E=128)
+    arguments = FEATURES["window"].arguments(sizes, torch.float16) | {"window": 200}
+    kernel = kernels("window", "f16")
+    assert any(is_found(library, "window", kernel, arguments, sizes, seed, by_maps=True) for seed in range(4))
+
+
 WRONG = """
 #include "Emulation.h"
 #include "Tiles.cuh"
 using namespace attn;
 alignas(16) static unsigned char device[64];
+static const TensorMap map = {{(unsigned long long)device, 8, 1, 1, 1, 1, 16, 16, 16, 16, 64, 16, 1, 1, 1}};
 extern "C" void run(int number, unsigned seed, char *message) {
   std::string error = emulation::launch(1, 128, 8192, seed, [&] {
     unsigned registers[4] = {};
@@ -446,6 +496,19 @@ extern "C" void run(int number, unsigned seed, char *message) {
       if (number != 18)
         wgmma_wait<0>(sums);
     }
+    if (number >= 21 && thread == 0) {
+      mbarrier_init(shared, 0, number == 22 ? 1 : 2);
+      if (number != 23)
+        fence_proxy_async();
+      if (number == 22)
+        mbarrier_arrive_expect(shared, 0, 16);
+      mbarrier_arrive(shared, 0);
+      if (number >= 23 && number <= 26)
+        tensor_copy_5d(shared, number == 25 ? 1152 : 7168, number == 24 ? TensorMap{} : map, 0, {}, 0);
+      if (number == 28)
+        mbarrier_arrive(shared, 0);
+      mbarrier_wait(shared, number == 21 ? 8 : 0, 0);
+    }
   });
   strcpy(message, error.c_str());
 }
@@ -483,9 +546,17 @@ def test_the_emulator_reports_what_is_undefined(tmp_path):
     assert error(15) == "block 0: wgmma_m64nNk16: a descriptor has bits that mean nothing"
     assert error(16) == "block 0: wgmma_m64nNk16: byte 8192 of 8192 bytes of shared memory"
     assert error(17) == "block 0: thread 30 writes registers that a product adds to before it waits"
-    assert error(18) == "block 0: thread 0 ends before products that it began"
+    assert error(18) == "block 0: thread 31 ends before products that it began"
     assert error(19) == ""
-    assert error(20) == "block 0: thread 0 takes registers that a product adds to which it has not waited for"
+    assert error(20) == "block 0: thread 31 takes registers that a product adds to which it has not waited for"
+    assert error(21) == "block 0: mbarrier_wait: no barrier is at byte 8 of shared memory"
+    assert error(22) == "block 0: mbarrier_arrive: a barrier for 1 threads has more"
+    assert error(23) == "block 0: tensor_copy_5d: byte 0 of shared memory was written without a fence_proxy_async after it"
+    assert error(24) == "block 0: tensor_copy_5d: there is no map for boxes of 64 columns"
+    assert error(25) == "block 0: tensor_copy_5d: byte 1152 of shared memory is no multiple of 1024"
+    assert error(26) == "block 0: tensor_copy_5d: byte 8192 of 8192 bytes of shared memory"
+    assert error(27) == "block 0: every thread waits for another one"
+    assert error(28) == ""
 
 
 # --------------------------------------------------------------------------------------------------------------------

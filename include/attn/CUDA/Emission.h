@@ -13,6 +13,12 @@
 
 namespace attn {
 
+/// A map of a parameter, which a launch is given so that tiles of keys are copied by it.
+struct CudaTensorMap {
+  unsigned input;
+  unsigned axis; ///< Of the keys: dimensions from the last one on, which is 0.
+};
+
 /// A kernel for tensor cores, which computes all outputs of a KernelOp at once, and what a launch of it takes. It is
 /// given one structure: for each parameter its value, or its address and strides; the same of each output; the sizes;
 /// and in how many parts keys are visited, with memory for what these leave.
@@ -34,6 +40,9 @@ struct CudaKernel {
   /// and rows of these parameters and of this output have stride 1.
   std::vector<unsigned> rowInputs;
   unsigned rowOutput = 0;
+  /// Maps of keys and of values, which follow the rest of what a launch is given; none where their rows are not side
+  /// by side in a dimension, or the plan has no warpgroups.
+  std::vector<CudaTensorMap> maps;
 };
 
 /// Fails where `kernel` computes something else than one attention on tensor cores: the error names what is not

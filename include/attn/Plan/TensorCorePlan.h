@@ -24,8 +24,8 @@ struct TensorCorePlan {
   int valueColumns = 128; ///< Columns of tiles of values: likewise; with warpgroups, a multiple of 64.
 
   int threads() const { return 32 * warps; }
-  /// The shared memory of a block: a tile of queries, two tiles of keys and of values, and the range of keys of each
-  /// warp.
+  /// The shared memory of a block: a tile of queries, two tiles of keys and of values, the range of keys of each
+  /// warp and, with warpgroups, four barriers.
   int sharedBytes() const;
   /// The floats that a part of the keys leaves of a row: its maximum, its sum and its outputs.
   int stateSize() const { return 2 + valueColumns; }

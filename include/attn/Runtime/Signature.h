@@ -152,15 +152,26 @@ typedef struct {
              const int8_t *is_buffer);
   void (*release)(void *context, void *state);
   int (*multiprocessors)(void); /* of the call's device; 0 where the driver does not say */
+  /* A tensor's map, of 128 bytes at a multiple of 64: five dimensions, the first one of 2-byte elements side by side;
+   * the strides of the others are in bytes. A box is copied at once. 0, or an error. */
+  int (*tensor_map)(void *map, uint64_t address, const uint64_t *extents, const uint64_t *strides, const uint32_t *box);
 } attn_launcher;
 
 enum { ATTN_MAX_LAUNCH_BYTES = 4096 };
 
+/* An input whose rows, tile_keys of them at once in dimension `axis`, counted from the last one, which is 0, are copied
+ * by a map of it. */
+typedef struct {
+  int64_t input;
+  int64_t axis;
+} attn_mapped_input;
+
 /* Computes all outputs of a kernel at once, by one launch of a function that is given one structure of at most
  * ATTN_MAX_LAUNCH_BYTES: for each input of rank 0 its value, for each other tensor its address and strides (in
- * elements), then the sizes, as int, then the address of the states of parts and the number of parts, as int; each
- * where C would place it. There is a block for each tile of `rows`, each of `others` and each part of the keys; where
- * there is more than one part, a launch of another function merges the states that they leave. */
+ * elements), then the sizes, as int, then the address of the states of parts and the number of parts, as int, then
+ * the maps, and whether all of them could be made, as int; each where C would place it. There is a block for each tile
+ * of `rows`, each of `others` and each part of the keys; where there is more than one part, a launch of another
+ * function merges the states that they leave. */
 typedef struct {
   const char *function;
   const char *merge;
@@ -179,6 +190,8 @@ typedef struct {
   const attn_bounded_size *limits;
   int64_t contiguous_count; /* in which the last dimensions of these arguments have stride 1 */
   const int64_t *contiguous;
+  int64_t map_count;
+  const attn_mapped_input *maps;
   void **state; /* what Halide's runtime knows the loaded images by */
   const attn_launcher *launcher;
 } attn_launch;

@@ -130,6 +130,28 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
   return result("cuFuncSetAttribute");
 }
 
+/* What lib/CUDA/EmulatedCopies.h takes for a map. */
+int cuTensorMapEncodeTiled(uint64_t *map, int type, uint32_t rank, uint64_t address, const uint64_t *extents,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  enum { WORDS = 16 };
+  (void)promotion;
+  printf("  map of type %d, interleave %d, swizzle %d, fill %d, aligned by %d:", type, interleave, swizzle, fill,
+         (int)((uintptr_t)map % 64));
+  memset(map, 0, WORDS * sizeof *map);
+  map[0] = address;
+  for (uint32_t i = 0; i < rank; ++i) {
+    printf(" %llu/%u", (unsigned long long)extents[i], box[i] * steps[i]);
+    map[1 + i] = extents[i];
+    map[10 + i] = box[i];
+  }
+  printf(", strides");
+  for (uint32_t i = 0; i + 1 < rank; ++i)
+    printf(" %llu", (unsigned long long)(map[6 + i] = strides[i]));
+  printf("\n");
+  return result("cuTensorMapEncodeTiled");
+}
+
 int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
   printf("  allocate\n");
   int error = result("cuMemAlloc_v2");
