@@ -7,7 +7,7 @@
 //   queries -> shared memory
 //   maximum, sum, output = lowest float, 0, 0                                     registers
 //   for tiles of keys that meet [lower, upper)
-//     keys and values of the next tile -> the other half of shared memory        cp.async
+//     keys and values of the next tile -> the other half of shared memory        Copies.cuh
 //     score  = queries · keys, then the score's formula, -inf where masked        registers
 //     weight = 2^(score - maximum); where the maximum moved, output and sum are rescaled
 //     output += weight · values                                                   registers

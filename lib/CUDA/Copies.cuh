@@ -56,11 +56,11 @@ public:
     }
   }
 
-  __device__ __forceinline__ const Query *keys(int tile) const {
-    return reinterpret_cast<const Query *>(shared + Shared::keys + place_of(tile) * Shared::key_bytes);
+  __device__ __forceinline__ Query *keys(int tile) const {
+    return reinterpret_cast<Query *>(shared + Shared::keys + place_of(tile) * Shared::key_bytes);
   }
-  __device__ __forceinline__ const Value *values(int tile) const {
-    return reinterpret_cast<const Value *>(shared + Shared::values + place_of(tile) * Shared::value_bytes);
+  __device__ __forceinline__ Value *values(int tile) const {
+    return reinterpret_cast<Value *>(shared + Shared::values + place_of(tile) * Shared::value_bytes);
   }
 
   /// Begins to copy a tile, the first one or that after one that has been waited for.
@@ -73,11 +73,11 @@ public:
       }
     const int first = tile * Kernel::key_tile, count = Kernel::keys(arguments);
     copy_tile<typename Products::Keys, 32 * Kernel::warps>(
-        const_cast<Query *>(keys(tile)), [&](int key) { return Kernel::key_row(arguments, block, key); }, first, count,
+        keys(tile), [&](int key) { return Kernel::key_row(arguments, block, key); }, first, count,
         Kernel::dot_width(arguments), Kernel::keys_aligned(arguments));
     copy_tile<typename Products::Values, 32 * Kernel::warps>(
-        const_cast<Value *>(values(tile)), [&](int key) { return Kernel::value_row(arguments, block, key); }, first,
-        count, Kernel::value_width(arguments), Kernel::values_aligned(arguments));
+        values(tile), [&](int key) { return Kernel::value_row(arguments, block, key); }, first, count,
+        Kernel::value_width(arguments), Kernel::values_aligned(arguments));
     cp_async_commit();
   }
 

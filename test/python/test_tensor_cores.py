@@ -303,9 +303,9 @@ def test_parts_of_keys(kind, tmp_path, kernels):
 MUTATIONS = {
     "the columns of a lane": ("lane % 4 * 2 + element % 2", "lane % 4 + element % 2 * 4"),
     "the rows of a lane": ("lane / 4 + element / 2 * 8", "lane / 4 * 2 + element / 2"),
-    "the barrier": ("Products::publish();\n    block_barrier();", "Products::publish();"),
-    "the wait for copies": ("cp_async_wait<0>();\n    Products", "Products"),
-    "one tile for two": ("tile % 2 * Shared::key_size", "0 * Shared::key_size"),
+    "the barrier": ("Products::publish();\n      block_barrier();", "Products::publish();"),
+    "the wait for copies": ("cp_async_wait<0>();\n      Products", "Products"),
+    "one tile for two": ("Shared::keys + place_of(tile) * Shared::key_bytes);", "Shared::keys);"),
     "the rescaling": ("output[row_tile][step][half * 2] *= scale[row_tile][half];", ""),
     "the rescaling of sums": ("sum[row_tile][half] *= scale[row_tile][half];", ""),
     "the transposition": ("ldmatrix_x4_transposed(b, tile", "ldmatrix_x4(b, tile"),
@@ -328,7 +328,7 @@ MUTATIONS_OF_PARTS = {
     "the query of a row": ("row / block.sharers", "row / block.sharers / 2"),
     "the order of factors": ("state[1] * scale", "scale * state[1]"),
 }
-# The same as MUTATIONS, of the kernel with wgmma; "keys", "values": with two blocks of 64 columns.
+# Of the kernel with wgmma, whose keys and values are copied by all threads, in two blocks of 64 columns.
 MUTATIONS_OF_WARPGROUPS = {
     "the columns of a lane": MUTATIONS["the columns of a lane"],
     "the rows of a lane": MUTATIONS["the rows of a lane"],
@@ -337,8 +337,8 @@ MUTATIONS_OF_WARPGROUPS = {
     "one tile for two": MUTATIONS["one tile for two"],
     "the fence of copies": ("publish() { fence_proxy_async(); }", "publish() {}"),
     "the fence before the wait": (
-        "cp_async_wait<0>();\n    Products::publish();",
-        "Products::publish();\n    cp_async_wait<0>();",
+        "cp_async_wait<0>();\n      Products::publish();",
+        "Products::publish();\n      cp_async_wait<0>();",
     ),
     "the fence of scores": ("wgmma_fence(score[0]);", ""),
     "the fence of outputs": ("wgmma_fence(output[0]);", ""),
@@ -362,6 +362,7 @@ MUTATIONS_OF_WARPGROUPS = {
 }
 # Where banks differ, or nothing: a matrix of 16 columns has no second atom beside the first.
 HARMLESS_OF_WARPGROUPS = {"the leading stride of rows"}
+# Of the same, by tensor maps.
 MUTATIONS_OF_MAPS = {
     "the wait for a tile": ("mbarrier_wait(shared, Shared::full(place_of(tile)), round_of(tile) % 2);", ";"),
     "the wait for a place": ("if (round_of(tile) > 0)\n      mbarrier_wait", "if (false)\n      mbarrier_wait"),

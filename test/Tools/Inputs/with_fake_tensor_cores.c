@@ -46,14 +46,16 @@ static void report(const char *what, int code) {
   printf("%s: %d: %s\n", what, code, code ? attn_last_error() : judgement());
 }
 
-static void call(const char *what, DLDeviceType type) {
+static void call_with_keys(const char *what, void *keys, DLDeviceType type) {
   int64_t q_shape[4] = {1, H, M, D}, k_shape[4] = {1, H, N, D}, v_shape[4] = {1, H, N, E}, out_shape[4] = {1, H, M, E};
-  DLTensor tensors[4] = {tensor(q, type, q_shape, 0), tensor(k, type, k_shape, 0), tensor(v, type, v_shape, 0),
+  DLTensor tensors[4] = {tensor(q, type, q_shape, 0), tensor(keys, type, k_shape, 0), tensor(v, type, v_shape, 0),
                          tensor(out, type, out_shape, 0)};
   memset(out, 0, sizeof out);
   printf("%s\n", what);
   report(what, causal(&tensors[0], &tensors[1], &tensors[2], &tensors[3]));
 }
+
+static void call(const char *what, DLDeviceType type) { call_with_keys(what, k, type); }
 
 static void failing_call(const char *what, const char *function, int error) {
   fake_fail(function, error);
@@ -109,6 +111,13 @@ int main(int count, char **arguments) {
     failing_call("no memory for parts", "cuMemAlloc_v2", 2);
     call("in parts", kDLCUDA);
     call("again", kDLCUDA);
+    return 0;
+  }
+  if (count > 1 && !strcmp(arguments[1], "maps")) {
+    call("by maps", kDLCUDA);
+    failing_call("no maps", "cuTensorMapEncodeTiled", 1);
+    memcpy(wide + 1, k, sizeof k);
+    call_with_keys("keys at odd addresses", wide + 1, kDLCUDA);
     return 0;
   }
   if (count > 1) {
