@@ -65,7 +65,7 @@ def draw(variant: Variant, sizes: dict, dtype: str) -> dict[str, torch.Tensor]:
     drawn = {
         name: torch.randn([sizes[size] for size in shape], generator=generator, dtype=ELEMENTS[dtype]) for name, shape in shapes.items()
     }
-    return drawn | variant.tensors(sizes)
+    return drawn | {name: each.to(ELEMENTS[dtype]) if each.is_floating_point() else each for name, each in variant.tensors(sizes).items()}
 
 
 def attention(

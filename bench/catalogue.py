@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Iterator
+from functools import partial
+from typing import Any, Callable, Iterator
 
 from .attention import attention, spec
 from .others import additive, bilinear, gaussian, paged, self_attention, textbook
+from .pytorch import SWITCHES, flex, sdpa_by
 from .training import causal_flex, training
 from .variants import ALIBI, BIAS, CAUSAL, DOCUMENTS, DROPOUT, EVERYTHING, PLAIN, RAGGED, SOFTCAP, WEIGHTS, WINDOW, Variant
 from .workload import Workload
@@ -94,6 +96,32 @@ def lengths() -> Iterator[Workload]:
                 yield dataclasses.replace(workload, peers={}, races_formula=False)
 
 
+def gpu() -> Iterator[Workload]:
+    for dtype in ("f32", "f16", "bf16"):
+        for name, sizes in {
+            "H8 N2048 D64": dict(queries=2048, width=64),
+            "H16 N4096 D128": dict(heads=16, queries=4096),
+            "64/8 N4096 D128": dict(heads=64, groups=8, queries=4096),
+            "64/8 N16384 D128": dict(heads=64, groups=8, queries=16384),
+        }.items():
+            for mask, variant in (("full", PLAIN), ("causal", CAUSAL)):
+                yield on_gpu(f"{name} {mask}", variant, dtype=dtype, **sizes)
+        for name, variant in {"window 256 of 4096": WINDOW, "ALiBi": ALIBI, "softcap": SOFTCAP, "dense bias": BIAS}.items():
+            yield on_gpu(name, variant, heads=16, queries=4096, dtype=dtype)
+        yield on_gpu("ragged batch of 8", RAGGED, batch=8, heads=16, queries=2048, dtype=dtype)
+        for keys in (8192, 65536):
+            yield on_gpu(f"decode 32/8 N{keys}", heads=32, groups=8, queries=1, keys=keys, dtype=dtype)
+
+
+def on_gpu(name: str, variant: Variant = PLAIN, *, width: int = 128, **sizes: Any) -> Workload:
+    """Attention of a width that is known when it is compiled, beside each implementation that PyTorch has for GPUs."""
+    workload = attention(name, variant, width=width, **sizes)
+    peers = {"flex": partial(flex, variant)}
+    if "sdpa" in workload.peers:
+        peers |= {f"sdpa {implementation}": partial(sdpa_by, implementation, variant) for implementation in SWITCHES}
+    return dataclasses.replace(workload, peers=peers, races_formula=False, constants=dict(D=width, E=width))
+
+
 GROUPS: dict[str, Callable[[], Iterator[Workload]]] = {
     "prefill": prefill,
     "masks": masks_and_scores,
@@ -101,4 +129,5 @@ GROUPS: dict[str, Callable[[], Iterator[Workload]]] = {
     "others": others,
     "training": steps,
     "lengths": lengths,
+    "gpu": gpu,
 }

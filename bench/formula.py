@@ -24,7 +24,7 @@ def grid(*indices: torch.Tensor) -> list[torch.Tensor]:
 
 
 def whole(q: torch.Tensor, k: torch.Tensor) -> list[torch.Tensor]:
-    return [torch.arange(size) for size in (*q.shape[:3], k.shape[2])]
+    return [torch.arange(size, device=q.device) for size in (*q.shape[:3], k.shape[2])]
 
 
 def attend(variant: Variant, q, k, v, tensors, indices: list[torch.Tensor], kept: torch.Tensor | None = None) -> Any:
@@ -52,10 +52,10 @@ def grouped(x: torch.Tensor, groups: int) -> torch.Tensor:
 def added(variant: Variant, q, k, tensors) -> torch.Tensor | None:
     """What a masked or biased attention adds to its scores, as a tensor for those that take one."""
     indices = grid(*whole(q, k))
-    bias = variant.change(torch.zeros(()), tensors, *indices).to(q.dtype) if variant.dense else None
+    bias = variant.change(torch.zeros((), device=q.device), tensors, *indices).to(q.dtype) if variant.dense else None
     if variant.mask:
         mask = ~variant.mask(tensors, *indices)
-        bias = (torch.zeros((), dtype=q.dtype) if bias is None else bias).masked_fill(mask, -math.inf)
+        bias = (torch.zeros((), dtype=q.dtype, device=q.device) if bias is None else bias).masked_fill(mask, -math.inf)
     return bias
 
 
@@ -73,7 +73,7 @@ def checked_part(sizes: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def exact(variant: Variant, part: tuple[torch.Tensor, torch.Tensor], q, k, v, **tensors) -> Any:
-    (batches, queries), (_, heads, _, keys) = part, whole(q, k)
+    (batches, queries), (_, heads, _, keys) = [each.to(q.device) for each in part], whole(q, k)
     kept = dropout_of(variant, q, k)[batches][:, :, queries] if variant.dropout else None
     few = in_double({"q": q[batches][:, :, queries], "k": k[batches], "v": v[batches]})
     return attend(variant, **few, tensors=in_double(tensors), indices=[batches, heads, queries, keys], kept=kept)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from .device import Limits
+
 HERE = Path(__file__).parent
 READ_BYTES = 512 << 20  # more than any cache holds
-
-
-@dataclass(frozen=True)
-class Limits:
-    flops: float  #: float32 multiply-adds, two operations each, a second
-    bf16_flops: float  #: of paired bf16 dot products; 0 where the processor has none
-    bandwidth: float  #: bytes a second, read from memory
 
 
 class Meter:
@@ -38,9 +32,9 @@ class Meter:
 
     def measure(self) -> Limits:
         return Limits(
-            self.library.peak_flops(self.threads),
-            self.library.peak_bf16(self.threads),
-            self.library.read_bandwidth(
+            flops=self.library.peak_flops(self.threads),
+            bf16_flops=self.library.peak_bf16(self.threads),  # of paired dot products
+            bandwidth=self.library.read_bandwidth(
                 self.memory.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(READ_BYTES), self.threads
             ),
         )

@@ -1,4 +1,4 @@
-"""The latest table as a page, docs/performance.md, with a plot beside it."""
+"""The latest tables as sections of a page, docs/performance.md, with a plot beside it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import statistics
 from pathlib import Path
 
 from .measure import Row
-from .table import failures, header, line
+from .table import Columns, failures, header, line
 
-BEGIN, END = "<!-- Written by make bench; do not edit. -->", "<!-- End of what make bench writes. -->"
+CPU = "<!-- Written by make bench; do not edit. -->", "<!-- End of what make bench writes. -->"
+GPU = "<!-- Written by python -m bench gpu; do not edit. -->", "<!-- End of what python -m bench gpu writes. -->"
 
 
 def machine_name() -> str:
@@ -31,17 +32,26 @@ def limits(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, rows: list[Row], torch_version: str) -> None:
-    """Replaces what stands between the markers of the page."""
-    page = path.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    parts = [f"{machine_name()}, PyTorch {torch_version}.", f"Limits, measured between the rows:\n\n{limits(rows)}"]
-    parts.append("\n".join([header(), *map(line, rows)]))
+def gpu_limits(rows: list[Row]) -> str:
+    f32, bf16, f16, bandwidth = (
+        statistics.median(row.limits[name] for row in rows) / 1e12 for name in ("flops", "bf16_flops", "f16_flops", "bandwidth")
+    )
+    return f"- products of matrices: {f32:.1f} TF/s in f32, {f16:.0f} in f16, {bf16:.0f} in bf16; {bandwidth:.2f} TB/s moved"
+
+
+def section(machine: str, limits: str, columns: Columns, rows: list[Row]) -> str:
+    parts = [machine, f"Limits, measured between the rows:\n\n{limits}", "\n".join([header(columns), *(line(columns, row) for row in rows)])]
     if any(row.failures for row in rows):
         parts.append(f"Who could not run:\n\n{failures(rows)}")
-    body = "\n\n".join(parts)
-    path.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", encoding="utf-8")
+    return "\n\n".join(parts)
+
+
+def write(path: Path, markers: tuple[str, str], text: str) -> None:
+    """Replaces what stands between the markers of the page."""
+    begin, end = markers
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end)[1]
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def plot(path: Path, rows: list[Row]) -> None:

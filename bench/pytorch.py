@@ -7,9 +7,17 @@ from typing import Any, Callable
 import torch
 import torch.nn.functional as F
 
-from .formula import added
+from .formula import added, grid
 from .variants import Variant
 from .workload import Call, Prepare
+
+
+SWITCHES = {  #: what turns SDPA's implementations on and off
+    "math": torch.backends.cuda.enable_math_sdp,
+    "efficient": torch.backends.cuda.enable_mem_efficient_sdp,
+    "flash": torch.backends.cuda.enable_flash_sdp,
+    "cudnn": torch.backends.cuda.enable_cudnn_sdp,
+}
 
 
 def sdpa(variant: Variant, q, k, v, **tensors) -> Call:
@@ -20,6 +28,23 @@ def sdpa(variant: Variant, q, k, v, **tensors) -> Call:
     return lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
 
 
+def sdpa_by(implementation: str, variant: Variant, **inputs) -> Call:
+    """By one of its implementations alone. The call raises RuntimeError where that cannot."""
+    call = sdpa(variant, **inputs)
+    others = [switch for name, switch in SWITCHES.items() if name != implementation]
+
+    def alone():
+        for switch in others:
+            switch(False)
+        try:
+            return call()
+        finally:
+            for switch in others:
+                switch(True)
+
+    return alone
+
+
 def flex(variant: Variant, q, k, v, **tensors) -> Call:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -28,10 +53,12 @@ def flex(variant: Variant, q, k, v, **tensors) -> Call:
     change = (lambda s, b, h, m, n: variant.change(s, tensors, b, h, m, n)) if variant.change else None
     blocks = None
     if variant.mask:
+        # A dimension on which the mask does not depend has the size 1.
+        first = [torch.arange(size, device=q.device) for size in (*q.shape[:2], 1, 1)]
+        batches, heads = variant.mask(tensors, *grid(*first)).shape[:2]
         blocks = create_block_mask(
-            lambda b, h, m, n: variant.mask(tensors, b, h, m, n),
-            q.shape[0], q.shape[1], q.shape[2], k.shape[2], device="cpu",
-        )  # fmt: skip
+            lambda b, h, m, n: variant.mask(tensors, b, h, m, n), batches, heads, q.shape[2], k.shape[2], device=q.device
+        )
 
     def call():
         with torch.no_grad():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from .measure import Row
+from typing import Callable
 
-HEADER = "| workload | dtype | threads | attn | spread | best peer | its time | attn is faster by | share of limit | worst error | memory a thread |"
+from .measure import Row
+from .workload import Workload
+
+Columns = dict[str, Callable[[Row], str]]  #: what follows the workload's name and dtype
 
 
 def duration(seconds: float) -> str:
@@ -14,27 +17,62 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
-def line(row: Row) -> str:
-    peer = row.best_peer()
-    share = row.share()
-    cells = [
-        row.name,
-        row.dtype,
-        str(row.threads),
-        duration(row.median("attn")),
-        f"{row.spread('attn'):.0%}",
-        peer or "none",
-        duration(row.median(peer)) if peer else "",
-        f"{row.median(peer) / row.median('attn'):.2f}" if peer else "",
-        f"{share[0]:.2f} {share[1]}" if share else "",
-        f"{row.error:.1e}",
-        f"{row.memory / row.threads / 1e6:.2f} MB",
-    ]
+def of_best_peer(cell: Callable[[Row, str], str]) -> Callable[[Row], str]:
+    return lambda row: cell(row, row.best_peer()) if row.best_peer() else ""
+
+
+def share_of(names: dict[str, str]) -> Callable[[Row], str]:
+    """names: of the limits, in the table."""
+
+    def cell(row: Row) -> str:
+        share = row.share()
+        return f"{share[0]:.2f} {names[share[1]]}" if share else ""
+
+    return cell
+
+
+def worst_error(row: Row) -> str:
+    return f"{row.error:.1e}"
+
+
+TIMES: Columns = {
+    "attn": lambda row: duration(row.median("attn")),
+    "spread": lambda row: f"{row.spread('attn'):.0%}",
+    "best peer": lambda row: row.best_peer() or "none",
+    "its time": of_best_peer(lambda row, peer: duration(row.median(peer))),
+    "attn is faster by": of_best_peer(lambda row, peer: f"{row.median(peer) / row.median('attn'):.2f}"),
+}
+PROCESSOR: Columns = {
+    "threads": lambda row: str(row.threads),
+    **TIMES,
+    "share of limit": share_of({"flops": "FMA", "bf16_flops": "bf16 dot", "bandwidth": "read"}),
+    "worst error": worst_error,
+    "memory a thread": lambda row: f"{row.memory / row.threads / 1e6:.2f} MB",
+}
+GPU: Columns = {
+    **TIMES,
+    "TFLOP/s": lambda row: f"{row.rate() / 1e12:.1f}" if row.rate() else "",
+    "share of limit": share_of({"flops": "FMA", "bf16_flops": "tensor cores", "f16_flops": "tensor cores", "bandwidth": "read"}),
+    "worst error": worst_error,
+    "memory": lambda row: f"{row.memory / 1e6:.2f} MB",
+}
+
+
+def text(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def header() -> str:
-    return HEADER + "\n" + "|---" * HEADER.count(" | ") + "|---|"
+def header(columns: Columns) -> str:
+    return text(["workload", "dtype", *columns]) + "\n" + "|---" * (2 + len(columns)) + "|"
+
+
+def line(columns: Columns, row: Row) -> str:
+    return text([row.name, row.dtype, *(cell(row) for cell in columns.values())])
+
+
+def empty_line(columns: Columns, workload: Workload) -> str:
+    """Of a workload that has not been measured."""
+    return text([workload.name, workload.dtype, *[""] * len(columns)])
 
 
 def failures(rows: list[Row]) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Callable
 
 import torch
 
+import attn
+
 Call = Callable[[], object]  #: computes the workload once
 Prepare = Callable[..., Call]  #: of the inputs, by name
 
@@ -27,11 +29,17 @@ class Workload:
     exact: Callable[..., Any] | None = None  #: that part of the results for the inputs, in float64; without it, `formula` gives it
     ours: Prepare | None = None  #: what prepares our call for the inputs; without it, the spec's kernel is called
     gradients: tuple[str, ...] = ()  #: inputs whose gradients are computed as well, by the spec's forward and backward kernels
+    constants: dict[str, int] = field(default_factory=dict)  #: sizes that are known when the kernel is compiled
+    target: str = "host"  #: what the kernel is compiled for
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor | float]:
         """Drawn when they are first asked for, since all workloads together need more memory than a machine may have."""
         return self.draw()
+
+    def kernel(self) -> attn.Kernel:
+        dtype = None if self.dtype == "f32" else self.dtype
+        return attn.compile(self.spec, target=self.target, sizes=self.constants, dtype=dtype)
 
     def error(self, results: Any) -> float:
         """The worst error of the results, each relative to the largest number that is expected of it."""

@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
 from bench import catalogue, formula, measure, others, page, table, variants  # noqa: E402
 from bench.attention import attention  # noqa: E402
+from bench.device import Limits  # noqa: E402
 from bench.memory import most_memory  # noqa: E402
+from bench.processor import Processor  # noqa: E402
 from bench.training import causal_flex, training  # noqa: E402
 
 VARIANTS = {name: value for name, value in vars(variants).items() if isinstance(value, variants.Variant)}
@@ -136,7 +138,7 @@ def test_a_wrong_gradient_is_an_error():
 
 
 def test_a_row_of_training():
-    row = measure.measure(dataclasses.replace(STEPS["causal"], peers={}), threads=1, rounds=2, meter=Meter())
+    row = measure.measure(dataclasses.replace(STEPS["causal"], peers={}), Machine(threads=1), rounds=2)
     attn.set_num_threads(0)
     assert row.name == "training, causal" and row.error < 1e-5
     # All scores, which the backward kernel does not store, would take 2.9 MB.
@@ -148,9 +150,9 @@ def test_slow_peers_run_in_few_rounds():
     assert [who for who in seconds if measure.is_slow(seconds, who)] == ["slow"]
 
 
-class Meter:
-    def measure(self):
-        return measure.Limits(flops=1e12, bf16_flops=2e12, bandwidth=1e10)
+class Machine(Processor):
+    def limits(self):
+        return Limits(flops=1e12, bf16_flops=2e12, bandwidth=1e10)
 
 
 def test_a_row_of_the_table():
@@ -160,28 +162,28 @@ def test_a_row_of_the_table():
         raise RuntimeError("cannot\nat all")
 
     peers = {"sdpa": workload.peers["sdpa"], "broken": broken}
-    row = measure.measure(dataclasses.replace(workload, peers=peers, races_formula=False), threads=1, rounds=2, meter=Meter())
+    row = measure.measure(dataclasses.replace(workload, peers=peers, races_formula=False), Machine(threads=1), rounds=2)
     attn.set_num_threads(0)
     assert set(row.seconds) == {"attn", "sdpa"} and row.best_peer() == "sdpa"
-    assert row.share() == (pytest.approx(row.flops / row.median("attn") / 1e12), "FMA")
-    assert row.memory > 0 and f"{row.memory / 1e6:.2f} MB" in table.line(row)
+    assert row.share() == (pytest.approx(row.flops / row.median("attn") / 1e12), "flops")
+    assert row.memory > 0 and f"{row.memory / 1e6:.2f} MB" in table.line(table.PROCESSOR, row)
     assert table.failures([row]) == "- small: broken: cannot"
-    assert table.line(row).count("|") == table.header().splitlines()[0].count("|")
+    assert table.line(table.PROCESSOR, row).count("|") == table.header(table.PROCESSOR).splitlines()[0].count("|")
 
 
 def test_the_page_and_the_plot(tmp_path):
     rows = [
-        measure.measure(dataclasses.replace(attention(f"N{n} full", queries=n, heads=1, width=8), peers={}, races_formula=False), 1, 2, Meter())
+        measure.measure(dataclasses.replace(attention(f"N{n} full", queries=n, heads=1, width=8), peers={}, races_formula=False), Machine(1), 2)
         for n in (64, 128)
     ]
     attn.set_num_threads(0)
     target = tmp_path / "performance.md"
-    target.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n", encoding="utf-8")
-    page.write(target, rows, "2")
+    target.write_text("before\n{}\nold\n{}\nafter\n".format(*page.CPU), encoding="utf-8")
+    page.write(target, page.CPU, page.section("a machine", page.limits(rows), table.PROCESSOR, rows))
     text = target.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert "- 1 thread: 1000 GF/s of f32 multiply-adds, 2000 GF/s of bf16 dot products, 10.0 GB/s read" in text
-    assert table.line(rows[0]) in text
+    assert table.line(table.PROCESSOR, rows[0]) in text
     if importlib.util.find_spec("matplotlib"):
         page.plot(tmp_path / "plot.png", rows)
         assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
