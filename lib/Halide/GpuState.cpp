@@ -11,7 +11,13 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-/// The columns of a thread are GpuTilePlan::columnThreads apart.
+/// Columns of a thread that are side by side come from shared memory in one load, of 16 bytes; threads of a warp have
+/// theirs side by side as well, or they would be in the same banks.
+Expr GpuTile::columnOf(const Expr &own, const Expr &thread) const {
+  int together = 16 / type.bytes();
+  return own / together * (together * GpuTilePlan::columnThreads) + thread * together + own % together;
+}
+
 void GpuTile::defineOutput() {
   values = Func(kernel.uniqueName(func.name() + "_values"));
   Environment environment = bind(k, true);
@@ -22,7 +28,7 @@ void GpuTile::defineOutput() {
   output(withOuter({q, e, columns, chunk})) = constant(type, 0);
   std::vector<Expr> element = atOuter({q, e, columns, chunk});
   output(element) = plusWeighted(op, output(element), weights(atOuter({q, outputKeys.x, chunk})),
-                                 values(atOuter({e * GpuTilePlan::columnThreads + columns, outputKeys.x, chunk})));
+                                 values(atOuter({columnOf(e, columns), outputKeys.x, chunk})));
 }
 
 /// `start` of a maximum and a sum, where there is a softmax, and zeros.
@@ -103,7 +109,7 @@ void GpuTile::place() {
                    {0, GpuTilePlan::columnThreads},
                    {0, plan.rowThreads},
                    {0, blocks}});
-  Expr ownColumn = elements[0] * GpuTilePlan::columnThreads + elements[2];
+  Expr ownColumn = columnOf(elements[0], elements[2]);
   Expr ownRow = elements[3] * plan.rowsEach() + elements[1];
   auto at = [&](Expr value) {
     value = Halide::Internal::substitute(e.name(), ownColumn, value);

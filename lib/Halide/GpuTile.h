@@ -105,6 +105,8 @@ private:
   Halide::Func defineRow(const char *name, Halide::Expr start, const Halide::Func &ofPairs,
                          llvm::function_ref<Halide::Expr(Halide::Expr before, Halide::Expr next)> after);
   void defineWeights(mlir::Region *mask, mlir::Region *condition);
+  /// The column of a tile that is the thread's own-th.
+  Halide::Expr columnOf(const Halide::Expr &own, const Halide::Expr &thread) const;
   void defineOutput();
   llvm::SmallVector<Halide::Expr> startOfState(Halide::Expr sink) const;
   Halide::Tuple mergeStates(llvm::ArrayRef<Halide::Expr> state, llvm::ArrayRef<Halide::Expr> added) const;
@@ -129,7 +131,7 @@ private:
   Halide::Type type; ///< Of the sum as it is computed.
   Halide::Expr keyCount;
 
-  /// `columns` is the first column of a thread; `e` is a column of the tile, or counts those of a thread.
+  /// `columns` is a thread's number along the columns; `e` is a column of the tile, or counts those of a thread.
   Halide::Var q{"row$"}, k{"key$"}, e{"column$"}, columns{"columns$"}, term{"term$"}, slice{"slice$"}, chunk{"chunk$"},
       part{"part$"}, block{"block_number$"};
   std::vector<Halide::Var> outer;              ///< Of all Funcs of a block.

@@ -148,7 +148,6 @@ void GpuTile::scheduleRow(RowNumber &row) {
   row.func.update().split(q, y, x, across, TailStrategy::RoundUp).reorder(loopOf(row.func), x, y).gpu_threads(x, y);
 }
 
-/// Columns of a thread are columnThreads apart, as are those that it loads.
 void GpuTile::scheduleOutput() {
   Var blocks("column_blocks$"), x("x$"), rest("rest$"), y("y$");
   values.compute_at(state, chunks.x)
@@ -177,8 +176,9 @@ void GpuTile::scheduleState(const LoopLevel &level) {
         .unroll(own)
         .gpu_threads(columns, threadRows);
   };
+  // What lies behind the bounds begins at a multiple of 16 bytes: neighbours can be read in one load.
   for (Func &bound : bounds)
-    bound.compute_at(level).store_in(MemoryType::GPUShared);
+    bound.compute_at(level).store_in(MemoryType::GPUShared).align_storage(block, 4);
   state.compute_at(level)
       .store_in(MemoryType::GPUShared)
       .bound_extent(q, plan.rows)
