@@ -3,23 +3,46 @@
 #include "attn/Analysis/SharedKeys.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
+#include "attn/Analysis/KeyRange.h"
 
 using namespace attn;
 
-/// G, where `value` is made with `index // G`.
-static std::optional<SizeAttr> groupOf(mlir::Value value, mlir::BlockArgument index) {
-  mlir::Operation *op = value.getDefiningOp();
-  if (!op || !dependence(value).contains(index))
-    return std::nullopt;
-  if (auto division = mlir::dyn_cast<FloorDivOp>(op); division && division.getLhs() == index)
-    return sizeOf(division.getRhs());
-  for (mlir::Value operand : op->getOperands())
-    if (std::optional<SizeAttr> group = groupOf(operand, index))
-      return group;
-  return std::nullopt;
+//===----------------------------------------------------------------------===//
+// Groups
+//===----------------------------------------------------------------------===//
+
+SizeAttr SharedKeys::sharers() const {
+  if (!group)
+    return indexSize(index);
+  // At least 1: group + 1 // (group + 1).
+  SizeAttr one = SizeAttr::constant(group.getContext(), 1);
+  SizeAttr isZero = SizeAttr::binary(SizeKind::FloorDiv, one, SizeAttr::binary(SizeKind::Add, group, one));
+  return group.isConstant() ? group : SizeAttr::binary(SizeKind::Add, group, isZero);
 }
 
-bool attn::isShared(mlir::Value value, mlir::BlockArgument index, std::optional<SizeAttr> group) {
+SizeAttr SharedKeys::groups() const {
+  SizeAttr one = SizeAttr::constant(index.getContext(), 1);
+  if (!group)
+    return one;
+  SizeAttr rounded = SizeAttr::binary(SizeKind::Add, indexSize(index), SizeAttr::binary(SizeKind::Sub, sharers(), one));
+  return SizeAttr::binary(SizeKind::FloorDiv, rounded, sharers());
+}
+
+/// G, where `value` is made with `index // G`.
+static SizeAttr groupOf(mlir::Value value, mlir::BlockArgument index) {
+  mlir::Operation *op = value.getDefiningOp();
+  if (!op || !dependence(value).contains(index))
+    return {};
+  if (auto division = mlir::dyn_cast<FloorDivOp>(op); division && division.getLhs() == index)
+    if (std::optional<SizeAttr> group = sizeOf(division.getRhs()))
+      return isNeverNegative(*group) && !(group->isConstant() && group->getValue() < 2) ? *group : SizeAttr();
+  for (mlir::Value operand : op->getOperands())
+    if (SizeAttr group = groupOf(operand, index))
+      return group;
+  return {};
+}
+
+bool attn::isShared(mlir::Value value, mlir::BlockArgument index, SizeAttr group) {
   if (!dependence(value).contains(index))
     return true;
   mlir::Operation *op = value.getDefiningOp();
@@ -31,41 +54,113 @@ bool attn::isShared(mlir::Value value, mlir::BlockArgument index, std::optional<
   return llvm::all_of(op->getOperands(), [&](mlir::Value operand) { return isShared(operand, index, group); });
 }
 
-/// Visits the subscripts of the reads in `region` that depend on the key: of all reads, or of those in reductions.
-static void visitSubscripts(mlir::Region &region, bool onlyReduced, llvm::function_ref<void(mlir::Value)> visit) {
-  mlir::BlockArgument key = region.getArguments().back();
-  region.walk([&](ReadOp read) {
-    bool isReduced = read->getParentOfType<ReduceOp>();
-    if ((isReduced || !onlyReduced) && !read.getTensor().getDefiningOp<SoftmaxOp>() &&
-        dependence(read.getSubscripts()).contains(key))
-      llvm::for_each(read.getSubscripts(), visit);
+/// Of a bound that there is not, too.
+static bool isShared(const KeyBound *bound, mlir::BlockArgument index, SizeAttr group) {
+  if (!bound)
+    return true;
+  llvm::SmallVector<mlir::Value> values(llvm::make_first_range(bound->terms));
+  for (mlir::Value value : {bound->condition, bound->factor})
+    if (value)
+      values.push_back(value);
+  return llvm::all_of(values, [&](mlir::Value value) { return isShared(value, index, group); }) &&
+         isShared(bound->lhs.get(), index, group) && isShared(bound->rhs.get(), index, group);
+}
+
+//===----------------------------------------------------------------------===//
+// Indices
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// An index of a weighted sum, which has other names where the formulas of its softmax stand.
+class Sharing {
+public:
+  Sharing(WeightedSumOp sum, mlir::BlockArgument index)
+      : sum(sum), weight(proportionalTo(yielded(sum.getBody()))), index(index) {
+    if (weight)
+      softmax = weight.getTensor().getDefiningOp<SoftmaxOp>();
+  }
+
+  std::optional<SharedKeys> find();
+
+private:
+  using Visit = llvm::function_ref<void(mlir::Value value, mlir::BlockArgument index)>;
+
+  static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
+    return region.front().getTerminator()->getOperand(position);
+  }
+  mlir::Region *definition(mlir::Value tensor);
+  mlir::BlockArgument nameIn(mlir::Region &region);
+  void visitSubscripts(mlir::Region &region, Visit visit);
+  void visitKeys(Visit visit);
+  bool sharesRange(SizeAttr group);
+
+  WeightedSumOp sum;
+  ReadOp weight; ///< Of the softmax, if there is one.
+  SoftmaxOp softmax;
+  mlir::BlockArgument index;
+};
+} // namespace
+
+mlir::Region *Sharing::definition(mlir::Value tensor) {
+  return tensor ? &tensor.getDefiningOp<DefinitionOpInterface>().getBody() : nullptr;
+}
+
+/// Null where the formula does not depend on the index.
+mlir::BlockArgument Sharing::nameIn(mlir::Region &region) {
+  if (region.getParentOp() == sum)
+    return region.getArgument(index.getArgNumber());
+  for (auto [argument, subscript] : llvm::zip(region.getArguments(), weight.getSubscripts()))
+    if (subscript == index)
+      return argument;
+  return {};
+}
+
+/// The subscripts of what reductions read at keys.
+void Sharing::visitSubscripts(mlir::Region &region, Visit visit) {
+  mlir::BlockArgument key = region.getArguments().back(), name = nameIn(region);
+  if (name)
+    region.walk([&](ReadOp read) {
+      if (read->getParentOfType<ReduceOp>() && dependence(read.getSubscripts()).contains(key))
+        llvm::for_each(read.getSubscripts(), [&](mlir::Value subscript) { visit(subscript, name); });
+    });
+}
+
+/// Where keys are read, and the value.
+void Sharing::visitKeys(Visit visit) {
+  visitSubscripts(sum.getBody(), visit);
+  if (softmax)
+    visitSubscripts(*definition(softmax.getScore()), visit);
+  visit(yielded(sum.getBody(), 1), index);
+}
+
+bool Sharing::sharesRange(SizeAttr group) {
+  mlir::Region *condition = softmax                  ? definition(softmax.getMask())
+                            : sum.getWhere().empty() ? nullptr
+                                                     : &sum.getWhere();
+  mlir::BlockArgument name = condition ? nameIn(*condition) : mlir::BlockArgument();
+  if (!name)
+    return true;
+  KeyRange range = maskRange(yielded(*condition), condition->getArguments().back()).possible;
+  return isShared(range.lower.get(), name, group) && isShared(range.upper.get(), name, group);
+}
+
+std::optional<SharedKeys> Sharing::find() {
+  SizeAttr group;
+  visitKeys([&](mlir::Value value, mlir::BlockArgument name) {
+    if (!group)
+      group = groupOf(value, name);
   });
+  bool areShared = true;
+  visitKeys([&](mlir::Value value, mlir::BlockArgument name) { areShared &= isShared(value, name, group); });
+  if (!areShared)
+    return std::nullopt;
+  return SharedKeys{index, group, sharesRange(group)};
 }
 
 llvm::SmallVector<SharedKeys> attn::sharedKeys(WeightedSumOp sum) {
-  mlir::Region &body = sum.getBody();
-  ReadOp weight = proportionalTo(body.front().getTerminator()->getOperand(0));
-  auto softmax = weight ? weight.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
   llvm::SmallVector<SharedKeys> result;
-  for (unsigned position = 0; position + 1 < sum.getIndices().size(); ++position) {
-    // The subscripts, and the name that the index has where they stand.
-    llvm::SmallVector<std::pair<mlir::Value, mlir::BlockArgument>> subscripts;
-    auto visit = [&](mlir::Region &region, bool onlyReduced, mlir::BlockArgument index) {
-      visitSubscripts(region, onlyReduced, [&](mlir::Value subscript) { subscripts.push_back({subscript, index}); });
-    };
-    visit(body, false, body.getArgument(position));
-    if (softmax) {
-      mlir::Region &score = softmax.getScore().getDefiningOp<DefinitionOpInterface>().getBody();
-      for (auto [argument, subscript] : llvm::zip(score.getArguments(), weight.getSubscripts()))
-        if (subscript == body.getArgument(position))
-          visit(score, true, argument);
-    }
-    std::optional<SizeAttr> group;
-    for (auto [subscript, index] : subscripts)
-      if (!group)
-        group = groupOf(subscript, index);
-    if (llvm::all_of(subscripts, [&](const auto &each) { return isShared(each.first, each.second, group); }))
-      result.push_back({position, group});
-  }
+  for (mlir::BlockArgument index : sum.getBody().getArguments().drop_back(2))
+    if (std::optional<SharedKeys> shared = Sharing(sum, index).find())
+      result.push_back(*shared);
   return result;
 }

@@ -39,6 +39,13 @@ bool Attention::dependsOn(mlir::Value value, mlir::BlockArgument own) {
   return own && llvm::any_of(dependence(value), [&](mlir::Value index) { return indices.lookup(index) == own; });
 }
 
+bool Attention::isGroup(mlir::Value value) {
+  auto division = sharing && sharing->group ? value.getDefiningOp<FloorDivOp>() : FloorDivOp();
+  return division && indices.lookup(division.getLhs()) == sharing->index && sizeOf(division.getRhs()) == sharing->group;
+}
+
+bool Attention::isOfRow(mlir::BlockArgument own) { return own == queryIndex() || (sharing && own == sharing->index); }
+
 bool Attention::readsAtPairs() {
   bool found = false;
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
@@ -77,7 +84,9 @@ public:
                       &Recognition::findValue, &Recognition::checkReads})
       if (std::string problem = (this->*step)(); !problem.empty())
         return llvm::createStringError(problem);
-    attention.sharing = findSharing(attention);
+    for (const SharedKeys &shared : sharedKeys(attention.sum))
+      if (shared.index != attention.queryIndex() && shared.sharesRange)
+        attention.sharing = shared;
     return attention;
   }
 

@@ -11,7 +11,7 @@
 #ifndef ATTN_LIB_CUDA_PATTERN_H
 #define ATTN_LIB_CUDA_PATTERN_H
 
-#include "attn/IR/Attn.h"
+#include "attn/Analysis/SharedKeys.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/Support/Error.h"
@@ -19,17 +19,6 @@
 #include <optional>
 
 namespace attn::cuda {
-
-/// An index of the sum whose queries read the same keys and values, such as the heads of a group.
-struct Sharing {
-  mlir::BlockArgument index;
-  SizeAttr group; ///< G where they are read at index // G; null where they do not depend on the index.
-
-  /// How many in a row share keys. A group of 0 is read as the language does: h // 0 is 0, of each by itself.
-  SizeAttr sharers() const;
-  /// How many times there are so many; there are fewer in the last one where that does not come out even.
-  SizeAttr groups() const;
-};
 
 struct Attention {
   KernelOp kernel;
@@ -43,7 +32,8 @@ struct Attention {
 
   /// What each index variable of the formulas is: one of the sum's.
   llvm::DenseMap<mlir::Value, mlir::BlockArgument> indices;
-  std::optional<Sharing> sharing;
+  /// The last index but the query's whose queries share keys and the range of keys, if there is one.
+  std::optional<SharedKeys> sharing;
 
   /// Null where there is one query, as in a step of decoding.
   mlir::BlockArgument queryIndex();
@@ -66,9 +56,6 @@ struct Attention {
   mlir::Value mask();
   mlir::Value sink();
 };
-
-/// The last index but the query's whose queries share keys and the range of keys, if there is one.
-std::optional<Sharing> findSharing(Attention &attention);
 
 /// Fails with what is not supported where `kernel` is something else.
 llvm::Expected<Attention> recognise(KernelOp kernel);

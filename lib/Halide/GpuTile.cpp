@@ -20,14 +20,7 @@ GpuTile::GpuTile(StepLowering &kernel, WeightedSumOp op, PlanKind kind)
       keyCount(extent(kernel, op.getKeySize())) {
   if (read)
     softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
-  llvm::SmallVector<SharedKeys> shared;
-  if (!isSplit)
-    shared.push_back({static_cast<unsigned>(op.getQuery()), std::nullopt});
-  else
-    llvm::copy_if(sharedKeys(op), std::back_inserter(shared), [&](const SharedKeys &index) {
-      return isShared(yielded(op.getBody(), 1), op.getBody().getArgument(index.position), index.group);
-    });
-  findRows(shared);
+  findRows(isSplit ? sharedKeys(op) : llvm::SmallVector<SharedKeys>{{op.getBody().getArgument(op.getQuery())}});
   outer = {block};
   if (!isSplit)
     return;
@@ -54,8 +47,8 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
     return index;
   };
   for (const SharedKeys &index : shared) {
-    Expr size = extent(kernel, shape[index.position]);
-    rows.push_back({index, index.group ? Halide::max(extent(kernel, *index.group), 1) : size, 0, {}});
+    Expr size = extent(kernel, shape[index.position()]);
+    rows.push_back({index, index.group ? Halide::max(extent(kernel, index.group), 1) : size, 0, {}});
     rowCount = rowCount * rows.back().count;
   }
   column = take(ceilDivide(extent(kernel, shape[last]), plan.columns)) * plan.columns + e;
@@ -69,7 +62,7 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
   }
   for (unsigned position = last; position-- > 0;) {
     Expr size = extent(kernel, shape[position]);
-    auto own = llvm::find_if(rows, [&](const RowIndex &row) { return row.shared.position == position; });
+    auto own = llvm::find_if(rows, [&](const RowIndex &row) { return row.shared.position() == position; });
     if (own == rows.end()) {
       indices[position] = take(size);
       continue;
@@ -108,7 +101,7 @@ Environment GpuTile::bind(const Expr &key, bool forAllRows) {
       environment.indices[region.getArgument(position)] = {
           index, position == last ? std::vector<Var>{e, block} : std::vector<Var>{block}, false, {}};
     for (auto [number, row] : llvm::enumerate(rows)) {
-      mlir::BlockArgument argument = region.getArgument(row.shared.position);
+      mlir::BlockArgument argument = region.getArgument(row.shared.position());
       isRow[argument] = number;
       if (forAllRows)
         environment.indices[argument].expr = row.base;

@@ -21,9 +21,9 @@ void Split::findShared() {
   for (const SharedKeys &index : sharedKeys(op)) {
     Expr sharers;
     if (index.group)
-      sharers = Halide::max(extent(kernel, *index.group), 1);
+      sharers = Halide::max(extent(kernel, index.group), 1);
     Expr inPass = index.group ? Halide::min(sharers, plan.rows) : Expr(plan.rows);
-    shared.push_back({vars[vars.size() - 1 - index.position], sharers, inPass});
+    shared.push_back({vars[vars.size() - 1 - index.position()], sharers, inPass});
   }
 }
 

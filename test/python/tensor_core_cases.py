@@ -247,6 +247,19 @@ SHARED = {
         [DECODING, dict(B=1, H=4, M=9, N=100)],
         "int query, h;",
     ),
+    # The range of keys is that of a group.
+    "lengths": (
+        Feature(
+            ", length: i32[B, G]",
+            lambda s, dtype: {"length": integers(0, s["N"], (s["B"], s["G"]))},
+            mask="n < length[b, h // (H // G)]",
+            keys=("B, G, N", "b, h // (H // G), n"),
+            sizes={"G": lambda s: s["H"] // 4},
+            lse=True,
+        ),
+        [DECODING, dict(B=2, H=4, M=33, N=150)],
+        "int query, h;",
+    ),
     # The last index that has no part in the keys.
     "all": (
         Feature(

@@ -16,7 +16,7 @@ SPEC = """attention split(q: f32[B, H, M, D], k: f32[B, P, N, D], v: f32[B, P, N
   w_all[b, h, m, n] = softmax[n](score[b, h, m, n])
   all[b, h, m, e] = sum[n](w_all[b, h, m, n] * v[b, h // (H // P), n, e])
   w_biased[b, h, m, n] = softmax[n](score[b, h, m, n] + bias[h, m, n] where n < valid[b], sink = sink[h])
-  biased[b, h, m, e] = sum[n](w_biased[b, h, m, n] * v[b, h // (H // P), n, e])
+  biased[b, h, m, e] = sum[n](w_biased[b, h, m, n] * bias[h, m, n] * v[b, h // (H // P), n, e])
   w_late[b, h, m, n] = softmax[n](sum[d](tanh(q[b, h, m, d] + k[b, h // (H // P), n, d])) / 8.0
                                   where n >= start[b, m] and n <= m + N - M)
   late[b, h, m, e] = sum[n](w_late[b, h, m, n] * v[b, h // (H // P), n, e])
