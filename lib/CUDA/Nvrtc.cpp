@@ -119,6 +119,14 @@ static llvm::Error checkArchitectures(const Nvrtc &nvrtc, const std::vector<Cuda
   return llvm::Error::success();
 }
 
+static llvm::Expected<Nvrtc> loadFor(const std::vector<CudaArchitecture> &architectures) {
+  llvm::Expected<Nvrtc> nvrtc = Nvrtc::load();
+  if (nvrtc)
+    if (llvm::Error error = checkArchitectures(*nvrtc, architectures))
+      return error;
+  return nvrtc;
+}
+
 /// What two functions of NVRTC give: the size first.
 template <typename Size, typename Data> static std::string fetch(Handle program, Size size, Data data) {
   size_t bytes = 0;
@@ -158,11 +166,9 @@ static llvm::Expected<std::string> compile(const Nvrtc &nvrtc, const std::string
 llvm::Expected<std::vector<CudaImage>> attn::compileCuda(const std::string &text, const std::string &name,
                                                          const std::vector<CudaArchitecture> &architectures,
                                                          bool forLater) {
-  llvm::Expected<Nvrtc> nvrtc = Nvrtc::load();
+  llvm::Expected<Nvrtc> nvrtc = loadFor(architectures);
   if (!nvrtc)
     return nvrtc.takeError();
-  if (llvm::Error error = checkArchitectures(*nvrtc, architectures))
-    return error;
   std::vector<CudaImage> images;
   unsigned newest = 0;
   for (const CudaArchitecture &architecture : architectures) {
@@ -180,4 +186,15 @@ llvm::Expected<std::vector<CudaImage>> attn::compileCuda(const std::string &text
     return code.takeError();
   images.push_back({newest, ATTN_IMAGE_PTX, std::move(*code)});
   return images;
+}
+
+llvm::Expected<std::string> attn::ptxOfCuda(const std::string &text, const std::string &name,
+                                            const CudaArchitecture &architecture) {
+  llvm::Expected<Nvrtc> nvrtc = loadFor({architecture});
+  if (!nvrtc)
+    return nvrtc.takeError();
+  llvm::Expected<std::string> ptx = compile(*nvrtc, text, name, "compute_" + architecture.name().substr(3)); // sm_90a
+  if (ptx)
+    ptx->erase(ptx->find_last_not_of('\0') + 1);
+  return ptx;
 }

@@ -11,6 +11,7 @@
 #include "Occupancy.h"
 #include "Program.h"
 #include "attn/CUDA/Emission.h"
+#include "attn/CUDA/Nvrtc.h"
 #include "attn/Plan/Prediction.h"
 #include "attn/Plan/Settings.h"
 
@@ -135,6 +136,19 @@ static llvm::Expected<std::string> cudaText(Program &program, KernelOp kernel, c
                      llvm::toString(code.takeError()));
 }
 
+/// The PTX of a kernel's code for tensor cores, for each of its architectures.
+static llvm::Expected<std::string> tensorCorePtx(const LoweredKernel &lowered) {
+  std::string text;
+  for (const CudaArchitecture &architecture : lowered.architectures) {
+    const CudaKernel &code = *lowered.tensorCores;
+    llvm::Expected<std::string> ptx = ptxOfCuda(cudaHeaders() + code.text, code.name, architecture);
+    if (!ptx)
+      return ptx.takeError();
+    text += fmt::format("// tensor cores, {}\n{}\n", architecture.name(), *ptx);
+  }
+  return text;
+}
+
 /// The text of a stage that comes after the dialect, for one kernel.
 static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel, const std::string &function,
                                               const Machine &machine, llvm::StringRef stage) {
@@ -156,6 +170,12 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
                         : isDevice      ? "//"
                                         : "#",
                         part->name(), *partText, isDevice ? "\n" : "");
+  }
+  if (stage == "ptx" && lowered->tensorCores) {
+    llvm::Expected<std::string> ptx = tensorCorePtx(*lowered);
+    if (!ptx)
+      return ptx.takeError();
+    text += *ptx;
   }
   return text;
 }

@@ -28,6 +28,10 @@ struct CudaImage {
 llvm::Expected<std::vector<CudaImage>> compileCuda(const std::string &text, const std::string &name,
                                                    const std::vector<CudaArchitecture> &architectures, bool forLater);
 
+/// The PTX of what `compileCuda` makes for `architecture`, as text.
+llvm::Expected<std::string> ptxOfCuda(const std::string &text, const std::string &name,
+                                      const CudaArchitecture &architecture);
+
 } // namespace attn
 
 #endif // ATTN_CUDA_NVRTC_H
