@@ -130,7 +130,8 @@ def maps(text):
         place = re.search(rf"Place {read}_place\(.*?return \{{\{{(.*?)\}}\}};", text, re.S)
         tensor = re.search(rf"{part}_aligned\(.*?is_aligned\(arguments\.(\w+)\)", text)
         if place:
-            found.append((tensor[1], place[1].split(", ").index("key") + 1, int(re.search(r"key_tile = (\d+)", text)[1])))
+            axis = re.match(r"(int\(.*?\), )*?key\b", place[1])[0].count("int(") + 1
+            found.append((tensor[1], axis, int(re.search(r"key_tile = (\d+)", text)[1])))
     return found
 
 
