@@ -4,10 +4,9 @@
 //
 //   by all threads         cp.async, or element by element: a barrier of the block says that a tile is there, and that
 //                          everybody is done with the one before it
-//   by tensor maps         cp.async.bulk.tensor: thread 0 begins it. In each place a `full` barrier says that the tile
-//   is
-//                          there, an `empty` one that every warp is done with it: no warp waits for another one but
-//                          thread 0's, where the next tile goes
+//   by tensor maps         cp.async.bulk.tensor, which thread 0 begins: in each place a `full` barrier says that the
+//                          tile is there, an `empty` one that every warp is done with it. No warp waits for another
+//                          one but thread 0's, before it begins a copy
 //
 // which the runtime decides: maps are for tensors whose rows begin at multiples of 16 bytes.
 //
