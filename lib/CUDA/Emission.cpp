@@ -149,7 +149,7 @@ llvm::Expected<CudaKernel> Emission::run() {
   std::string blocks = blockFunctions();
   if (!formulas.problem.empty())
     return llvm::createStringError(formulas.problem);
-  int64_t bytes = argumentBytes(kernel, hasMaps);
+  int64_t bytes = argumentBytes(attention, hasMaps);
   if (bytes > CudaKernel::mostArgumentBytes)
     return llvm::createStringError(fmt::format("a launch would be given {} bytes of arguments, but takes at most {}",
                                                bytes, CudaKernel::mostArgumentBytes));
@@ -164,9 +164,13 @@ llvm::Expected<CudaKernel> Emission::run() {
        {std::pair(attention.dotSize(), plan.dotColumns), {attention.valueSize(), plan.valueColumns}})
     if (!size.isConstant())
       result.limits.push_back({size, columns});
-  for (ReadOp read : {attention.query, attention.key, attention.value})
-    result.rowInputs.push_back(mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber());
-  result.rowOutput = attention.output;
+  for (mlir::Value tensor : attention.tensors())
+    result.tensors.push_back({tensor, !llvm::is_contained(attention.inputs, tensor)});
+  result.contiguous = {attention.query.getTensor(), attention.key.getTensor(), attention.value.getTensor(),
+                       attention.sum.getResult()};
+  for (mlir::Value tensor : attention.inputs)
+    if (tensor.getDefiningOp())
+      result.statements.push_back(attention.nameOf(tensor));
   result.text = fmt::format(
       R"(
 //===----------------------------------------------------------------------===//
@@ -208,9 +212,9 @@ extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
 )",
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
-      elementType(kernel.getReturn().getOutputType(attention.output).getElementType()),
-      argumentStruct(formulas, hasMaps), structOf(Level::Block), structOf(Level::Row), functions, blocks,
-      plan.threads(), plan.sharedBytes(), bytes, attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
+      elementType(attention.elementOf(attention.sum.getResult())), argumentStruct(formulas, hasMaps),
+      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes,
+      attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
       plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps);
   return result;
 }

@@ -70,9 +70,7 @@ Expression FormulaWriter::write(mlir::Value value) {
   }
   std::string type = typeOfValue(value.getType(), result.range);
   if (isField) {
-    llvm::StringRef name = "value";
-    if (auto parameter = read ? mlir::dyn_cast<mlir::BlockArgument>(read.getTensor()) : mlir::BlockArgument())
-      name = formulas.attention.kernel.getParameterName(parameter.getArgNumber());
+    std::string name = read ? formulas.attention.nameOf(read.getTensor()) : "value";
     bool isWritten = result.text.starts_with(own == Level::Block ? "block." : "row.") &&
                      result.text.find_first_of(" ([") == std::string::npos;
     if (!isWritten)
@@ -145,8 +143,7 @@ std::string FormulaWriter::subscript(mlir::Value value, SizeAttr size) {
 std::string FormulaWriter::address(ReadOp read, size_t dimensions) {
   std::string tensor = formulas.tensor(read.getTensor()), base = tensor + ".data";
   llvm::ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
-  llvm::StringRef name =
-      formulas.attention.kernel.getParameterName(mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber());
+  std::string name = formulas.attention.nameOf(read.getTensor());
   std::string type = "const " + elementType(read.getTensor().getType().getElementType()) + " *";
   for (Level part : {Level::Block, Level::Row, Level::Element}) {
     std::string offset;
@@ -190,7 +187,7 @@ Expression FormulaWriter::element(ReadOp read) {
   mlir::Type type = read.getTensor().getType().getElementType();
   unsigned rank = read.getSubscripts().size();
   std::string element;
-  if (rank == 0) {
+  if (Attention::isValue(read.getTensor())) {
     element = formulas.tensor(read.getTensor());
   } else {
     std::string place = address(read, rank);

@@ -67,8 +67,7 @@ public:
   /// An index variable: "key", or a member of `at` or `block`.
   std::string index(mlir::Value index) const;
   /// A tensor's member of `arguments`.
-  std::string tensor(mlir::Value parameter) const;
-  std::string output(unsigned number) const { return outputs[number]; }
+  std::string tensor(mlir::Value tensor) const { return "arguments." + members.lookup(tensor); }
   /// A named size's member of `arguments`.
   std::string sizeName(llvm::StringRef name) const { return "arguments.size." + sizes.at(name.str()); }
 
@@ -77,12 +76,12 @@ public:
 
   Attention &attention;
   std::map<std::string, std::string> sizes;
-  std::vector<std::string> parameters, outputs;
+  llvm::DenseMap<mlir::Value, std::string> members;      ///< Of tensors.
   llvm::DenseMap<mlir::Value, std::string> blockIndices; ///< Of the sum's index variables.
   std::string sharer;                                    ///< The index of those that share keys, if there is one.
 
 private:
-  Names members, blockNames, rowNames;
+  Names blockNames, rowNames;
   std::vector<Field> blockFields, rowFields;
 };
 

@@ -50,10 +50,9 @@ Formulas::Formulas(Attention &attention) : attention(attention) {
   Names sizeNames;
   for (mlir::StringAttr name : kernel.getSizeNames())
     sizes[name.str()] = sizeNames.unique(name.getValue());
-  for (unsigned number = 0; number < kernel.getParameters().size(); ++number)
-    parameters.push_back(members.unique(kernel.getParameterName(number)));
-  for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
-    outputs.push_back(members.unique(kernel.getReturn().getOutputName(number)));
+  Names tensorNames;
+  for (mlir::Value tensor : attention.tensors())
+    members[tensor] = tensorNames.unique(attention.nameOf(tensor));
   for (mlir::BlockArgument index : attention.sum.getBody().getArguments())
     if (!attention.isOfRow(index) && index != attention.keyIndex() && index != attention.columnIndex())
       blockIndices[index] = blockNames.unique(indexName(index));
@@ -102,10 +101,6 @@ std::string Formulas::index(mlir::Value index) const {
   if (own == attention.keyIndex())
     return "key";
   return "block." + blockIndices.lookup(own);
-}
-
-std::string Formulas::tensor(mlir::Value parameter) const {
-  return "arguments." + parameters[mlir::cast<mlir::BlockArgument>(parameter).getArgNumber()];
 }
 
 std::string cuda::elementType(mlir::Type type) {

@@ -27,7 +27,7 @@ std::string placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &maps);
 std::string argumentStruct(const Formulas &formulas, bool hasMaps);
 
 /// What it takes in memory, by C++'s rules.
-int64_t argumentBytes(KernelOp kernel, bool hasMaps);
+int64_t argumentBytes(Attention &attention, bool hasMaps);
 
 } // namespace attn::cuda
 

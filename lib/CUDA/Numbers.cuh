@@ -29,6 +29,9 @@ template <typename Element, int rank> struct Tensor {
   Element *data;
   int64 stride[rank];
 };
+template <typename Element> struct Tensor<Element, 0> {
+  Element *data;
+};
 
 /// In how many parts a launch visits the keys of each row, and where each leaves its state of the rows, where there are
 /// more than one.

@@ -1,4 +1,4 @@
-//===- Pattern.cpp - Kernels that are one attention -----------------------===//
+//===- Pattern.cpp - Attention among a kernel's statements ----------------===//
 
 #include "Pattern.h"
 #include "attn/Analysis/Dependence.h"
@@ -18,6 +18,43 @@ static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningO
 //===----------------------------------------------------------------------===//
 // What an attention is made of
 //===----------------------------------------------------------------------===//
+
+llvm::SmallVector<mlir::Value> Attention::tensors() {
+  llvm::SmallVector<mlir::Value> all(inputs);
+  all.push_back(sum.getResult());
+  if (logSumExp())
+    all.push_back(logSumExp());
+  return all;
+}
+
+mlir::Value Attention::logSumExp() {
+  mlir::Value value = softmax.getLogsumexp();
+  return value.use_empty() ? mlir::Value() : value;
+}
+
+mlir::Type Attention::elementOf(mlir::Value tensor) {
+  if (tensor.getDefiningOp() && tensor.hasOneUse())
+    if (auto returned = mlir::dyn_cast<ReturnOp>(*tensor.user_begin()))
+      return returned.getOutputType(tensor.use_begin()->getOperandNumber()).getElementType();
+  return mlir::cast<AttnTensorType>(tensor.getType()).getElementType();
+}
+
+bool Attention::isValue(mlir::Value tensor) {
+  return mlir::isa<mlir::BlockArgument>(tensor) && mlir::cast<AttnTensorType>(tensor.getType()).getRank() == 0;
+}
+
+std::string Attention::nameOf(mlir::Value tensor) {
+  if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor))
+    return kernel.getParameterName(parameter.getArgNumber()).str();
+  for (auto [number, output] : llvm::enumerate(kernel.getReturn().getOutputs()))
+    if (output == tensor)
+      return kernel.getReturn().getOutputName(number).str();
+  if (auto statement = tensor.getDefiningOp<DefinitionOpInterface>())
+    return statement.getName().str();
+  auto softmax = tensor.getDefiningOp<SoftmaxOp>();
+  std::string name = (tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName()).str();
+  return name.empty() ? "softmax" : name;
+}
 
 mlir::BlockArgument Attention::queryIndex() {
   bool hasQuery = static_cast<int64_t>(sum.getQuery()) >= 0;
@@ -77,11 +114,14 @@ mlir::Value Attention::sink() {
 namespace {
 class Recognition {
 public:
-  explicit Recognition(KernelOp kernel) { attention.kernel = kernel; }
+  Recognition(KernelOp kernel, WeightedSumOp sum) {
+    attention.kernel = kernel;
+    attention.sum = sum;
+  }
 
   llvm::Expected<Attention> run() {
-    for (auto step : {&Recognition::findOutputs, &Recognition::findSoftmax, &Recognition::findDot,
-                      &Recognition::findValue, &Recognition::checkReads})
+    for (auto step : {&Recognition::findWeight, &Recognition::findSoftmax, &Recognition::findDot,
+                      &Recognition::findValue, &Recognition::findInputs})
       if (std::string problem = (this->*step)(); !problem.empty())
         return llvm::createStringError(problem);
     for (const SharedKeys &shared : sharedKeys(attention.sum))
@@ -91,34 +131,16 @@ public:
   }
 
 private:
-  std::string findOutputs() {
-    ReturnOp outputs = attention.kernel.getReturn();
-    mlir::Value logSumExp;
-    for (auto [number, value] : llvm::enumerate(outputs.getOutputs())) {
-      mlir::Operation *op = value.getDefiningOp();
-      std::string name = outputs.getOutputName(number).str();
-      if (auto sum = mlir::dyn_cast<WeightedSumOp>(op); sum && !attention.sum) {
-        attention.sum = sum;
-        attention.output = number;
-      } else if (auto softmax = mlir::dyn_cast<SoftmaxOp>(op); softmax && value == softmax.getLogsumexp()) {
-        attention.logSumExp = number;
-        logSumExp = value;
-      } else {
-        return "the output '" + name + "' is neither the weighted sum nor its log-sum-exp";
-      }
-      mlir::Type element = outputs.getOutputType(number).getElementType();
-      if (!element.isF32() && !element.isF16() && !element.isBF16())
-        return "the output '" + name + "' is not f32, f16 or bf16";
-    }
-    if (!attention.sum)
-      return "no output is a weighted sum";
+  std::string findWeight() {
+    std::string name = attention.sum.getName().str();
     attention.weight = proportionalTo(yielded(attention.sum.getBody()));
     if (!attention.weight)
-      return "the weights of '" + attention.sum.getName().str() + "' are not those of one softmax";
+      return "the weights of '" + name + "' are not those of one softmax";
     attention.softmax = attention.weight.getTensor().getDefiningOp<SoftmaxOp>();
-    if (logSumExp && logSumExp != attention.softmax.getLogsumexp())
-      return "the output '" + outputs.getOutputName(*attention.logSumExp).str() +
-             "' is the log-sum-exp of another softmax";
+    for (mlir::Value output : {mlir::Value(attention.sum.getResult()), attention.logSumExp()})
+      if (mlir::Type element = output ? attention.elementOf(output) : mlir::Type();
+          element && !element.isF32() && !element.isF16() && !element.isBF16())
+        return "'" + attention.nameOf(output) + "' is not f32, f16 or bf16";
     return {};
   }
 
@@ -213,17 +235,9 @@ private:
 
   static mlir::Type elementOf(ReadOp read) { return read.getTensor().getType().getElementType(); }
 
-  std::string nameOf(ReadOp read) {
-    if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(read.getTensor()))
-      return attention.kernel.getParameterName(parameter.getArgNumber()).str();
-    if (auto statement = read.getTensor().getDefiningOp<DefinitionOpInterface>())
-      return statement.getName().str();
-    return read.getTensor().getDefiningOp<SoftmaxOp>().getName().str();
-  }
-
   /// `read` goes along the rows of a tensor of 16-bit floats.
   std::string checkRow(ReadOp read, mlir::BlockArgument column) {
-    std::string name = nameOf(read);
+    std::string name = attention.nameOf(read.getTensor());
     if (!elementOf(read).isF16() && !elementOf(read).isBF16())
       return "'" + name + "' is not f16 or bf16";
     if (read.getSubscripts().empty() || read.getSubscripts().back() != column || !isInRange(column, lastSize(read)))
@@ -236,22 +250,29 @@ private:
 
   static SizeAttr lastSize(ReadOp read) { return read.getTensor().getType().getShape().back(); }
 
-  /// All that is read is a parameter, and no formula has a sum of its own.
-  std::string checkReads() {
+  /// Nothing that is read is computed by the attention itself, and no formula has a sum of its own.
+  std::string findInputs() {
     std::string problem;
-    auto check = [&](mlir::Operation *owner) {
+    llvm::SetVector<mlir::Value> inputs;
+    auto visit = [&](mlir::Operation *owner) {
       owner->walk([&](mlir::Operation *op) {
-        if (auto read = mlir::dyn_cast<ReadOp>(op);
-            read && read != attention.weight && !mlir::isa<mlir::BlockArgument>(read.getTensor()))
-          problem = "'" + nameOf(read) + "', which another statement computes, is read";
+        auto read = mlir::dyn_cast<ReadOp>(op);
+        if (read && read != attention.weight && read.getTensor().getDefiningOp() == attention.softmax)
+          problem = "'" + attention.nameOf(read.getTensor()) + "' is read beside the weight";
+        else if (read && read != attention.weight)
+          inputs.insert(read.getTensor());
         if (auto reduce = mlir::dyn_cast<ReduceOp>(op); reduce && !llvm::is_contained(attention.dots, reduce))
           problem = "a formula beside the score has a sum";
       });
     };
-    check(attention.sum);
     for (mlir::Value tensor : {attention.softmax.getScore(), attention.softmax.getMask(), attention.softmax.getSink()})
       if (tensor)
-        check(tensor.getDefiningOp());
+        visit(tensor.getDefiningOp());
+    visit(attention.sum);
+    for (mlir::Value parameter : attention.kernel.getParameters())
+      if (inputs.remove(parameter))
+        attention.inputs.push_back(parameter);
+    llvm::append_range(attention.inputs, inputs);
     return problem;
   }
 
@@ -259,4 +280,16 @@ private:
 };
 } // namespace
 
-llvm::Expected<Attention> cuda::recognise(KernelOp kernel) { return Recognition(kernel).run(); }
+llvm::Expected<Attention> cuda::recognise(KernelOp kernel) {
+  std::string problem = "no statement is a weighted sum";
+  bool isFirst = true;
+  for (WeightedSumOp sum : kernel.getOps<WeightedSumOp>()) {
+    llvm::Expected<Attention> found = Recognition(kernel, sum).run();
+    if (found)
+      return found;
+    std::string text = llvm::toString(found.takeError());
+    if (std::exchange(isFirst, false))
+      problem = text;
+  }
+  return llvm::createStringError(problem);
+}

@@ -1,10 +1,10 @@
-//===- Pattern.h - Kernels that are one attention ---------------*- C++ -*-===//
+//===- Pattern.h - Attention among a kernel's statements --------*- C++ -*-===//
 //
 //   score[…, m, n]  = formula of dot = sum[d](query[…, m, d] * key[…, n, d]), indices and tensors
 //   weight[…, m, n] = softmax[n](score[…, m, n] where mask, sink = …)
 //   out[…, m, e]    = sum[n](formula proportional to weight[…, m, n] * value[…, n, e] where condition)
 //
-// with f16 or bf16 queries, keys and values, and nothing else but the log-sum-exp returned.
+// with f16 or bf16 queries, keys and values. What it reads may be parameters or what other statements compute.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,13 +27,23 @@ struct Attention {
   ReadOp weight;                    ///< Of the softmax's weight, in the sum.
   llvm::SmallVector<ReduceOp> dots; ///< The dot product; the score and its mask may have one each, which are the same.
   ReadOp query, key, value;
-  unsigned output;                   ///< Of the kernel: the sum.
-  std::optional<unsigned> logSumExp; ///< Of the kernel, if it is one.
+  /// What it reads: parameters in their order, then what other statements compute.
+  llvm::SmallVector<mlir::Value> inputs;
 
   /// What each index variable of the formulas is: one of the sum's.
   llvm::DenseMap<mlir::Value, mlir::BlockArgument> indices;
   /// The last index but the query's whose queries share keys and the range of keys, if there is one.
   std::optional<SharedKeys> sharing;
+
+  /// What it reads, the sum, and the log-sum-exp.
+  llvm::SmallVector<mlir::Value> tensors();
+  /// The log-sum-exp, if something uses it.
+  mlir::Value logSumExp();
+  /// The type of the elements of a tensor in memory: that of the output, where it is nothing else.
+  mlir::Type elementOf(mlir::Value tensor);
+  std::string nameOf(mlir::Value tensor);
+  /// Whether a launch is given the value of `tensor`, rather than where it is: a parameter of rank 0.
+  static bool isValue(mlir::Value tensor);
 
   /// Null where there is one query, as in a step of decoding.
   mlir::BlockArgument queryIndex();
@@ -57,7 +67,7 @@ struct Attention {
   mlir::Value sink();
 };
 
-/// Fails with what is not supported where `kernel` is something else.
+/// The first attention of `kernel`. Fails with what is not supported of the first weighted sum where there is none.
 llvm::Expected<Attention> recognise(KernelOp kernel);
 
 } // namespace attn::cuda

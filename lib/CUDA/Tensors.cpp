@@ -30,9 +30,8 @@ static std::string rowFunctions(Formulas &formulas) {
 /// The address of a row of the output, and what stores a query's log-sum-exp.
 static std::string outputFunctions(const Formulas &formulas) {
   Attention &attention = formulas.attention;
-  ReturnOp outputs = attention.kernel.getReturn();
-  auto place = [&](unsigned output, llvm::ArrayRef<mlir::Value> indices) {
-    std::string tensor = "arguments." + formulas.output(output), text = tensor + ".data";
+  auto place = [&](mlir::Value output, llvm::ArrayRef<mlir::Value> indices) {
+    std::string tensor = formulas.tensor(output), text = tensor + ".data";
     if (indices.empty())
       return text;
     for (auto [dimension, index] : llvm::enumerate(indices))
@@ -43,13 +42,12 @@ static std::string outputFunctions(const Formulas &formulas) {
   llvm::SmallVector<mlir::Value> rows(sum.getBody().getArguments().drop_back(2));
   std::string text = fmt::format("  static __device__ __forceinline__ Output *output_row(const Arguments &arguments, "
                                  "const Block &block, const Position &at) {{\n    return {};\n  }}\n",
-                                 place(attention.output, rows));
+                                 place(sum.getResult(), rows));
   std::string store;
-  if (attention.logSumExp) {
+  if (mlir::Value logSumExp = attention.logSumExp()) {
     llvm::SmallVector<mlir::Value> subscripts(attention.weight.getSubscripts().drop_back());
-    std::string type = elementType(outputs.getOutputType(*attention.logSumExp).getElementType());
-    store = fmt::format("    *({}) = from_float<{}>(is_empty ? -infinity() : value);\n",
-                        place(*attention.logSumExp, subscripts), type);
+    store = fmt::format("    *({}) = from_float<{}>(is_empty ? -infinity() : value);\n", place(logSumExp, subscripts),
+                        elementType(attention.elementOf(logSumExp)));
   }
   return text + fmt::format("  static __device__ __forceinline__ void store_log_sum_exp(const Arguments &arguments, "
                             "const Block &block, const Position &at, float value, bool is_empty) {{\n{}  }}\n",
@@ -71,8 +69,7 @@ std::string cuda::placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &m
       maps.clear();
       return {};
     }
-    unsigned input = mlir::cast<mlir::BlockArgument>(read.getTensor()).getArgNumber();
-    maps.push_back({input, unsigned(llvm::find(place, "key") - place.begin()) + 1});
+    maps.push_back({read.getTensor(), unsigned(llvm::find(place, "key") - place.begin()) + 1});
     text +=
         writer.function(fmt::format("Place {}_place(const Arguments &arguments, const Block &block, int key)", name),
                         fmt::format("{{{{{}}}}}", fmt::join(place, ", ")));
@@ -81,45 +78,36 @@ std::string cuda::placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &m
 }
 
 std::string cuda::argumentStruct(const Formulas &formulas, bool hasMaps) {
-  KernelOp kernel = formulas.attention.kernel;
+  Attention &attention = formulas.attention;
   std::string text = "  struct Arguments {\n";
-  for (auto [number, parameter] : llvm::enumerate(kernel.getParameters())) {
-    auto type = mlir::cast<AttnTensorType>(parameter.getType());
-    std::string element = elementType(type.getElementType()), name = formulas.parameters[number];
-    text += type.getRank() == 0 ? fmt::format("    {} {};\n", element, name)
-                                : fmt::format("    Tensor<const {}, {}> {};\n", element, type.getRank(), name);
-  }
-  ReturnOp outputs = kernel.getReturn();
-  for (unsigned number = 0; number < outputs.getOutputs().size(); ++number) {
-    AttnTensorType type = outputs.getOutputType(number);
-    text += fmt::format("    Tensor<{}, {}> {};\n", elementType(type.getElementType()), type.getRank(),
-                        formulas.output(number));
+  for (mlir::Value tensor : attention.tensors()) {
+    std::string element = elementType(attention.elementOf(tensor)), name = formulas.members.lookup(tensor);
+    unsigned rank = mlir::cast<AttnTensorType>(tensor.getType()).getRank();
+    bool isInput = llvm::is_contained(attention.inputs, tensor);
+    text += Attention::isValue(tensor)
+                ? fmt::format("    {} {};\n", element, name)
+                : fmt::format("    Tensor<{}{}, {}> {};\n", isInput ? "const " : "", element, rank, name);
   }
   std::string sizes;
-  for (mlir::StringAttr name : kernel.getSizeNames())
+  for (mlir::StringAttr name : attention.kernel.getSizeNames())
     sizes += (sizes.empty() ? "" : ", ") + formulas.sizes.at(name.str());
   if (!sizes.empty())
     text += "    struct {\n      int " + sizes + ";\n    } size;\n";
   return text + "    Parts parts;\n" + (hasMaps ? "    TensorMaps maps;\n" : "") + "  };\n";
 }
 
-int64_t cuda::argumentBytes(KernelOp kernel, bool hasMaps) {
+int64_t cuda::argumentBytes(Attention &attention, bool hasMaps) {
   int64_t bytes = 0, alignment = 1;
   auto add = [&](int64_t size, int64_t count) {
     bytes = llvm::alignTo(bytes, size) + size * count;
     alignment = std::max(alignment, size);
   };
-  auto addTensor = [&](AttnTensorType type) { add(8, 1 + type.getRank()); };
-  for (mlir::Value parameter : kernel.getParameters()) {
-    auto type = mlir::cast<AttnTensorType>(parameter.getType());
-    if (type.getRank() == 0)
-      add(llvm::divideCeil(type.getElementType().getIntOrFloatBitWidth(), 8), 1);
+  for (mlir::Value tensor : attention.tensors())
+    if (Attention::isValue(tensor))
+      add(llvm::divideCeil(attention.elementOf(tensor).getIntOrFloatBitWidth(), 8), 1);
     else
-      addTensor(type);
-  }
-  for (unsigned number = 0; number < kernel.getReturn().getOutputs().size(); ++number)
-    addTensor(kernel.getReturn().getOutputType(number));
-  add(4, kernel.getSizeNames().size());
+      add(8, 1 + mlir::cast<AttnTensorType>(tensor.getType()).getRank());
+  add(4, attention.kernel.getSizeNames().size());
   add(8, 1); // the parts of keys: where their states go, and how many there are
   add(4, 1);
   if (hasMaps)

@@ -94,13 +94,16 @@ struct VariantInterface {
 
 /// See attn_launch.
 struct LaunchInterface {
+  int64_t step;
+  std::vector<int64_t> replaced;
+  std::vector<attn_launch_argument> arguments;
   std::string function, merge;
   std::vector<CudaImage> images;
   SizeProgram rows, others, keys;
   int64_t tileRows, tileKeys, threads, sharedBytes, mergedRows, stateSize;
   std::vector<std::pair<SizeProgram, int64_t>> limits;
   std::vector<int64_t> contiguous;
-  std::vector<CudaTensorMap> maps;
+  std::vector<attn_mapped_argument> maps;
 };
 
 /// How a kernel runs on one machine: see attn_program.

@@ -76,6 +76,9 @@ static void printTensorCores(llvm::raw_ostream &os, llvm::Expected<CudaKernel> c
   llvm::ListSeparator comma(" and ", "; where ");
   for (const auto &[size, atMost] : code->limits)
     os << comma << size.str() << " <= " << atMost;
+  llvm::ListSeparator next(", ", "; after the statements ");
+  for (const std::string &statement : code->statements)
+    os << next << statement;
   os << '\n';
 }
 

@@ -87,7 +87,12 @@ Constant *TableBuilder::launcher() {
 Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
   if (!launch)
     return llvm::ConstantPointerNull::get(pointer);
-  std::vector<Constant *> images, limits, contiguous, maps;
+  std::vector<Constant *> replaced, arguments, images, limits, contiguous, maps;
+  for (int64_t isReplaced : launch->replaced)
+    replaced.push_back(integer(isReplaced));
+  for (const attn_launch_argument &argument : launch->arguments)
+    arguments.push_back(
+        record({integer(argument.number), integer(argument.value_bytes), integer(argument.is_written)}));
   for (const CudaImage &image : launch->images) {
     Constant *data = llvm::ConstantDataArray::getString(module.getContext(), image.data, /*AddNull=*/false);
     auto *bytes = llvm::cast<llvm::GlobalVariable>(global(data));
@@ -98,11 +103,15 @@ Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
     limits.push_back(record({expression(size), integer(atMost)}));
   for (int64_t argument : launch->contiguous)
     contiguous.push_back(integer(argument));
-  for (const CudaTensorMap &map : launch->maps)
-    maps.push_back(record({integer(map.input), integer(map.axis)}));
+  for (const attn_mapped_argument &map : launch->maps)
+    maps.push_back(record({integer(map.number), integer(map.axis)}));
   auto *state = new llvm::GlobalVariable(module, pointer, /*isConstant=*/false, llvm::GlobalValue::PrivateLinkage,
                                          llvm::ConstantPointerNull::get(pointer), "attn_launch_state");
-  return global(record({text(launch->function),
+  return global(record({integer(launch->step),
+                        array(replaced),
+                        integer(arguments.size()),
+                        array(arguments),
+                        text(launch->function),
                         text(launch->merge),
                         integer(images.size()),
                         array(images),

@@ -167,6 +167,7 @@ private:
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);
     implementation->target = target;
+    current.written = step.outputArguments;
     current.variants.push_back(HalideFunction(std::move(implementation)));
   }
 
@@ -182,7 +183,7 @@ private:
       bool isCut = isPairs(tensor) && llvm::any_of(plan.blocks, [&](const PairBlocks &each) {
                      return each.contains(tensor.getDefiningOp());
                    });
-      lowered.intermediates.push_back({tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()),
+      lowered.intermediates.push_back({tensor, tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()),
                                        isCut ? -1 : inOrder(written.at(tensor)), isCut ? -1 : inOrder(lastRead)});
     }
     for (LoweredBlocks &each : llvm::reverse(blocks)) {

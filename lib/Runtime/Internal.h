@@ -69,10 +69,6 @@ int attn_device_error(const attn_signature *signature, const attn_device *device
  * `sizes` are in the signature's order. */
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
              const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes);
-/* Runs a program's launch on these arguments, if it has one that is for the call and the device: then *launched is 1.
- */
-int attn_run_launch(const attn_signature *signature, const attn_program *program, void *const *arguments,
-                    const int64_t *sizes, int *launched);
 /* Runs the checking kernel. `inputs` are the kernel's arguments up to its sizes, `sizes` in the signature's order. */
 int attn_check_bounds(const attn_signature *signature, const attn_bounds *bounds, const attn_place *place,
                       void *const *inputs, const int64_t *sizes);

@@ -1,12 +1,11 @@
-/*===- Launch.c - A launch on a GPU in place of a kernel's steps ----------===*
+/*===- Launch.c - A launch on a GPU in place of steps of a kernel ---------===*
  *
  * Kernels for tensor cores are images for several devices. What loads and launches them is Halide's runtime, as for its
  * own kernels: they have the same context, stream and errors.
  *
  *===----------------------------------------------------------------------===*/
 
-#include "HalideBuffer.h"
-#include "Internal.h"
+#include "Program.h"
 
 /* Whether the device has no smaller capability, and takes code of this kind. */
 static int runs(const attn_image *image, int64_t major, int64_t minor) {
@@ -52,15 +51,6 @@ static void append_tensor(structure *all, const attn_halide_buffer *buffer) {
   }
 }
 
-/* How many blocks and parts of keys a launch has, and in how much memory these leave states of rows. */
-typedef struct {
-  int64_t blocks; /* of each part */
-  int64_t parts;
-  int64_t rows; /* of all blocks */
-  attn_halide_buffer states;
-  attn_halide_dimension extent; /* of `states` */
-} grid;
-
 /* Where there are fewer blocks than multiprocessors, each tile's keys are shared by so many that a multiprocessor has
  * two of them, but none has fewer than two tiles of keys. */
 static int64_t count_parts(const attn_launch *launch, int64_t blocks, int64_t keys) {
@@ -76,7 +66,7 @@ static int64_t count_parts(const attn_launch *launch, int64_t blocks, int64_t ke
 }
 
 /* Whether there is a grid for a call with these sizes. */
-static int find_grid(const attn_launch *launch, const int64_t *sizes, grid *grid) {
+static int find_grid(const attn_launch *launch, const int64_t *sizes, attn_grid *grid) {
   int64_t rows = 0, others = 0, keys = 0;
   if (attn_evaluate(&launch->rows, sizes, 0, &rows) || attn_evaluate(&launch->others, sizes, 0, &others) ||
       attn_evaluate(&launch->keys, sizes, 0, &keys) || rows > ATTN_MAX_EXTENT)
@@ -86,13 +76,29 @@ static int find_grid(const attn_launch *launch, const int64_t *sizes, grid *grid
     return 0;
   grid->parts = count_parts(launch, grid->blocks, keys);
   grid->rows = rows * others;
-  grid->extent = (attn_halide_dimension){0, (int32_t)(grid->parts * grid->rows * launch->state_size), 1, 0};
-  grid->states = (attn_halide_buffer){0, 0, 0, 0, kDLFloat, 32, 1, 1, &grid->extent, 0};
   return 1;
 }
 
+int attn_find_launch(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes,
+                     attn_grid *grid) {
+  const attn_launch *launch = call->program->launch;
+  grid->image = 0;
+  if (!launch || !is_for_call(launch, call->arguments, sizes))
+    return 0;
+  int major = 0, minor = 0;
+  attn_clear_error();
+  if (call->program->device->capability(0, &major, &minor))
+    return attn_device_error(signature, call->program->device, ATTN_ERROR_KERNEL);
+  const attn_image *image = launch->images, *end = image + launch->image_count;
+  while (image != end && !runs(image, major, minor))
+    ++image;
+  if (image != end && find_grid(launch, sizes, grid))
+    grid->image = image;
+  return 0;
+}
+
 /* The map of a tensor, or an error: rows begin at multiples of 16 bytes, and no dimension is one element many times. */
-static int append_map(const attn_launch *launch, const attn_mapped_input *input, const attn_halide_buffer *buffer,
+static int append_map(const attn_launch *launch, const attn_mapped_argument *argument, const attn_halide_buffer *buffer,
                       structure *all) {
   enum { RANK = 5, BYTES = 2, ALIGNMENT = 16, COLUMNS = 64, MAP = 128 };
   uint64_t extents[RANK], strides[RANK - 1], last = ALIGNMENT;
@@ -106,7 +112,7 @@ static int append_map(const attn_launch *launch, const attn_mapped_input *input,
     if (i > 0)
       strides[i - 1] = last = (uint64_t)stride;
   }
-  box[input->axis] = (uint32_t)launch->tile_keys;
+  box[argument->axis] = (uint32_t)launch->tile_keys;
   memset(all->data + all->size, 0, MAP);
   if (!error)
     error = launch->launcher->tensor_map(all->data + all->size, buffer->device, extents, strides, box);
@@ -123,34 +129,39 @@ static void append_maps(const attn_launch *launch, void *const *arguments, struc
   append(all, &are_valid, sizeof are_valid);
 }
 
-static void pack(const attn_launch *launch, const attn_signature *signature, void *const *arguments, const grid *grid,
-                 structure *all) {
+static void pack(const attn_signature *signature, const attn_run_state *call, const attn_halide_buffer *states,
+                 int64_t parts, structure *all) {
+  const attn_launch *launch = call->program->launch;
   all->size = 0;
-  int64_t first_output = signature->input_count + signature->size_count;
-  for (int64_t i = 0; i < signature->input_count; ++i)
-    if (signature->tensors[i].rank == 0)
-      append(all, arguments[i], (size_t)attn_element_bytes(&signature->tensors[i]));
+  for (int64_t i = 0; i < launch->argument_count; ++i) {
+    const attn_launch_argument *argument = &launch->arguments[i];
+    if (argument->value_bytes)
+      append(all, call->arguments[argument->number], (size_t)argument->value_bytes);
     else
-      append_tensor(all, arguments[i]);
-  for (int64_t i = 0; i < signature->output_count; ++i)
-    append_tensor(all, arguments[first_output + i]);
+      append_tensor(all, call->arguments[argument->number]);
+  }
   for (int64_t i = 0; i < signature->size_count; ++i)
-    append(all, arguments[signature->input_count + i], sizeof(int32_t));
-  int32_t parts = (int32_t)grid->parts;
-  append(all, &grid->states.device, sizeof grid->states.device);
-  append(all, &parts, sizeof parts);
+    append(all, call->arguments[signature->input_count + i], sizeof(int32_t));
+  int32_t count = (int32_t)parts;
+  append(all, &states->device, sizeof states->device);
+  append(all, &count, sizeof count);
   if (launch->map_count > 0)
-    append_maps(launch, arguments, all);
+    append_maps(launch, call->arguments, all);
 }
 
-/* Inputs that are in the CPU's memory are copied, outputs that are there get memory on the device. */
-static int place(const attn_signature *signature, const attn_launcher *launcher, void *const *arguments) {
+/* What is read is copied where it is in the CPU's memory, what is written gets memory on the device. */
+static int place(const attn_run_state *call) {
+  const attn_launch *launch = call->program->launch;
+  const attn_launcher *launcher = launch->launcher;
   int error = 0;
-  for (int64_t i = 0; !error && i < signature->input_count; ++i)
-    if (signature->tensors[i].rank > 0)
-      error = launcher->copy_to_device(0, arguments[i], launcher->interface());
-  for (int64_t i = 0; !error && i < signature->output_count; ++i)
-    error = launcher->allocate(0, arguments[signature->input_count + signature->size_count + i], launcher->interface());
+  for (int64_t i = 0; !error && i < launch->argument_count; ++i) {
+    const attn_launch_argument *argument = &launch->arguments[i];
+    void *buffer = call->arguments[argument->number];
+    if (argument->is_written)
+      error = launcher->allocate(0, buffer, launcher->interface());
+    else if (!argument->value_bytes)
+      error = launcher->copy_to_device(0, buffer, launcher->interface());
+  }
   return error;
 }
 
@@ -164,59 +175,45 @@ static int launch_function(const attn_launch *launch, const char *function, int6
 }
 
 /* What parts leave is in memory that Halide's runtime keeps for later calls in this stream: nobody waits for it. */
-static int run_parts(const attn_signature *signature, const attn_launch *launch, void *const *arguments, grid *grid) {
+static int run_parts(const attn_signature *signature, const attn_run_state *call, const attn_grid *grid) {
+  const attn_launch *launch = call->program->launch;
   int has_parts = grid->parts > 1;
-  int error = has_parts ? launch->launcher->allocate(0, &grid->states, launch->launcher->interface()) : 0;
+  attn_halide_dimension extent = {0, (int32_t)(grid->parts * grid->rows * launch->state_size), 1, 0};
+  attn_halide_buffer states = {0, 0, 0, 0, kDLFloat, 32, 1, 1, &extent, 0};
+  int error = has_parts ? launch->launcher->allocate(0, &states, launch->launcher->interface()) : 0;
   structure given;
   if (!error) {
-    pack(launch, signature, arguments, grid, &given);
+    pack(signature, call, &states, grid->parts, &given);
     error = launch_function(launch, launch->function, grid->blocks * grid->parts, launch->shared_bytes, &given);
   }
   int64_t merging = (grid->rows + launch->merged_rows - 1) / launch->merged_rows;
   if (!error && has_parts)
     error = launch_function(launch, launch->merge, merging, 0, &given);
+  call->program->device->free(0, &states);
   return error;
 }
 
-static int run(const attn_signature *signature, const attn_program *program, const attn_image *image,
-               void *const *arguments, grid *grid) {
-  const attn_launch *launch = program->launch;
-  const attn_launcher *launcher = launch->launcher;
-  int error = place(signature, launcher, arguments);
+static int run(const attn_signature *signature, const attn_run_state *call, const attn_grid *grid) {
+  const attn_launch *launch = call->program->launch;
+  int error = place(call);
   if (error)
     return error;
-  error = launcher->load(0, launch->state, image->data, (int)image->bytes);
+  error = launch->launcher->load(0, launch->state, grid->image->data, (int)grid->image->bytes);
   if (error)
     return error;
-  error = run_parts(signature, launch, arguments, grid);
-  program->device->free(0, &grid->states);
-  launcher->release(0, *launch->state);
-  for (int64_t i = 0; !error && i < signature->output_count; ++i) {
-    attn_halide_buffer *output = arguments[signature->input_count + signature->size_count + i];
-    output->flags = (output->flags & ~(uint64_t)ATTN_HALIDE_HOST_DIRTY) | ATTN_HALIDE_DEVICE_DIRTY;
-  }
+  error = run_parts(signature, call, grid);
+  launch->launcher->release(0, *launch->state);
+  for (int64_t i = 0; !error && i < launch->argument_count; ++i)
+    if (launch->arguments[i].is_written) {
+      attn_halide_buffer *written = call->arguments[launch->arguments[i].number];
+      written->flags = (written->flags & ~(uint64_t)ATTN_HALIDE_HOST_DIRTY) | ATTN_HALIDE_DEVICE_DIRTY;
+    }
   return error;
 }
 
-int attn_run_launch(const attn_signature *signature, const attn_program *program, void *const *arguments,
-                    const int64_t *sizes, int *launched) {
-  const attn_launch *launch = program->launch;
-  if (!launch || !is_for_call(launch, arguments, sizes))
-    return 0;
-  int major = 0, minor = 0;
-  grid grid;
+int attn_run_launch(const attn_signature *signature, const attn_run_state *call, const attn_grid *grid) {
   attn_clear_error();
-  int error = program->device->capability(0, &major, &minor);
-  const attn_image *image = launch->images, *end = image + launch->image_count;
-  while (!error && image != end && !runs(image, major, minor))
-    ++image;
-  if (!error && image == end)
-    return 0;
-  if (!error && !find_grid(launch, sizes, &grid))
-    return 0;
-  if (!error)
-    error = run(signature, program, image, arguments, &grid);
-  *launched = 1;
+  int error = run(signature, call, grid);
   int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
-  return error ? attn_device_error(signature, program->device, code) : 0;
+  return error ? attn_device_error(signature, call->program->device, code) : 0;
 }

@@ -2,7 +2,7 @@
  *
  * Each step is one Halide function. What is left to do between them is to make room for the tensors that one step
  * writes and later ones read, to choose among the variants of a step, and to run steps for one block after the other.
- * On tensor cores, one launch may take the place of all steps (Launch.c).
+ * On tensor cores, one launch may take the place of some steps (Launch.c).
  *
  *===----------------------------------------------------------------------===*/
 
@@ -114,10 +114,21 @@ int attn_run_step(const attn_signature *signature, const attn_run_state *call, c
   return attn_fail(code, "%s: the kernel failed with Halide's error %d", signature->name, error);
 }
 
+/* One of the steps that are not in blocks, or the launch in its place. */
+static int run_one(const attn_signature *signature, const attn_run_state *call, const attn_grid *grid, int64_t step) {
+  const attn_launch *launch = call->program->launch;
+  if (grid->image && launch->step == step)
+    return attn_run_launch(signature, call, grid);
+  if (grid->image && launch->replaced[step])
+    return 0;
+  return attn_run_step(signature, call, &call->program->steps[step]);
+}
+
 static int run_steps(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes) {
   const attn_program *program = call->program;
+  attn_grid grid;
   const attn_blocks *blocks = program->blocks, *blocks_end = blocks + program->block_count;
-  int error = 0;
+  int error = attn_find_launch(signature, call, sizes, &grid);
   for (int64_t step = 0, next; !error && step < program->step_count; step = next) {
     int in_blocks = blocks != blocks_end && blocks->first == step;
     next = in_blocks ? blocks->end : step + 1;
@@ -125,8 +136,7 @@ static int run_steps(const attn_signature *signature, const attn_run_state *call
       if (program->intermediates[i].written == step)
         error = allocate(signature, call, &program->intermediates[i].tensor, &call->buffers[i]);
     if (!error)
-      error = in_blocks ? attn_run_blocks(signature, call, blocks++, sizes)
-                        : attn_run_step(signature, call, &program->steps[step]);
+      error = in_blocks ? attn_run_blocks(signature, call, blocks++, sizes) : run_one(signature, call, &grid, step);
     for (int64_t i = 0; i < program->intermediate_count; ++i)
       if (program->intermediates[i].read == next - 1)
         release(call, &call->buffers[i]);
@@ -157,9 +167,6 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   if (!call.program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);
-  int launched = 0, failed = attn_run_launch(signature, call.program, arguments, sizes, &launched);
-  if (failed || launched)
-    return failed;
   size_t intermediates = (size_t)call.program->intermediate_count, dimensions = 0;
   for (size_t i = 0; i < intermediates; ++i)
     dimensions += (size_t)call.program->intermediates[i].tensor.rank;

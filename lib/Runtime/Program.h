@@ -16,6 +16,17 @@ typedef struct {
   attn_halide_dimension *dimensions; /* of all of them */
 } attn_run_state;
 
+/* How a program's launch runs for a call. */
+typedef struct {
+  const attn_image *image; /* the code for the device; NULL: there is no launch for the call and the device */
+  int64_t blocks;          /* of each part of the keys */
+  int64_t parts;
+  int64_t rows; /* of all blocks */
+} attn_grid;
+
+int attn_find_launch(const attn_signature *signature, const attn_run_state *run, const int64_t *sizes, attn_grid *grid);
+int attn_run_launch(const attn_signature *signature, const attn_run_state *run, const attn_grid *grid);
+
 /* Runs one step on its arguments as they are. */
 int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
 

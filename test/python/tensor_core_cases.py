@@ -6,6 +6,8 @@ from typing import Callable
 
 import torch
 
+import attn
+
 SPEC = """attention {name}(q: {t}[B, H, M, D], k: {k}, v: {v}{parameters}) {{
   dot[b, h, m, n{range}]    = sum[d](q[b, h, m, d] * k[{key}, d]) / sqrt(D)
   score[b, h, m, n{range}]  = {score}
@@ -292,5 +294,38 @@ SHARED = {
         "int query;",
     ),
 }
+# Projections before and after, which Halide's kernels compute: `mixed` is stored in f32.
+LAYER = """attention layer(x: bf16[B, M, C], y: bf16[B, N, C], wq: bf16[H, C, D], wk: bf16[G, C, D], wv: bf16[G, C, E],
+                wo: bf16[H, E, C], gate: f32[N]) {
+  q[b, h, m, d]: bf16    = sum[c](x[b, m, c] * wq[h, c, d])
+  k[b, g, n, d]: bf16    = sum[c](y[b, n, c] * wk[g, c, d])
+  v[b, g, n, e]: bf16    = sum[c](y[b, n, c] * wv[g, c, e])
+  most: f32              = max[n](gate[n])
+  score[b, h, m, n]      = sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D) / most + log(gate[n])
+  weight[b, h, m, n]     = softmax[n](score[b, h, m, n] where n <= m + (N - M))
+  lse[b, h, m]: f32      = logsumexp[n](score[b, h, m, n] where n <= m + (N - M))
+  mixed[b, h, m, e]: f32 = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+  out[b, m, c]           = sum[h, e](mixed[b, h, m, e] * wo[h, e, c])
+  return out, lse
+}
+"""
+
+
+def arguments_of_layer(s):
+    shapes = {"x": "BMC", "y": "BNC", "wq": "HCD", "wk": "GCD", "wv": "GCE", "wo": "HEC"}
+    drawn = {name: torch.randn(*(s[size] for size in shape)) for name, shape in shapes.items()}
+    scaled = {name: (value / s["C"] ** 0.5 if name[0] == "w" else value).bfloat16() for name, value in drawn.items()}
+    return scaled | {"gate": 0.5 + torch.rand(s["N"])}
+
+
+def statements_of_layer(arguments):
+    """What the statements compute that the attention reads, in their order."""
+    names = ["q", "k", "v", "most"]
+    found = attn.compile(LAYER.replace("return out, lse", f"return {', '.join(names)}")).reference(**arguments)
+    types = [torch.bfloat16] * 3 + [torch.float32]
+    computed = {name: torch.as_tensor(value).to(type) for name, value, type in zip(names, found, types)}
+    return computed | {"weight_score_key": arguments["gate"].log()}
+
+
 # The columns of queries and keys, and of values; 20 and 17 are copied element by element.
 WIDTHS = [(16, 16), (64, 64), (128, 128), (32, 48), (80, 80), (20, 17), (96, 64), (192, 128), (256, 256), (40, 33)]

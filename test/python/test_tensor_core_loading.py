@@ -4,6 +4,7 @@ for C programs.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from emulated import Library, emit
-from tensor_core_cases import FEATURES
+from tensor_core_cases import FEATURES, LAYER, arguments_of_layer, statements_of_layer
 from test_tensor_cores import DTYPES, TOLERANCE, empty_like, error_of, expected, text_of
 
 import attn
@@ -40,9 +41,8 @@ def driver(tmp_path_factory):
 def run(driver, calls, **environment):
     """The outputs of calls, and the lines that the driver printed."""
     torch.save(calls, driver / "calls.pt")
-    environment = os.environ | environment | {
+    environment = os.environ | {"FAKE_CUDA_KERNELS": str(driver / "kernels.so")} | environment | {
         "LD_LIBRARY_PATH": str(driver),
-        "FAKE_CUDA_KERNELS": str(driver / "kernels.so"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), *sys.path])),
     }
     command = [sys.executable, HERE / "tensor_core_calls.py", driver / "calls.pt"]
@@ -86,6 +86,27 @@ def test_keys_in_parts(driver):
     launches = [line.split(",")[0] for line in lines if line.startswith("launch")]
     assert launches == ["launch 30 blocks of 128 threads", "launch 3 blocks of 128 threads"]
     assert max(error_of(*pair) for pair in zip(results, reference)) <= TOLERANCE["f16"]
+
+
+@needs_nvrtc
+def test_statements_around_the_attention(driver, tmp_path):
+    """Halide's kernels compute what the attention reads, in memory of the device, and what reads it. Here they run nothing:
+    their memory has the right numbers from the beginning."""
+    torch.manual_seed(32)
+    options = dict(target="cuda-sm_80", sizes=dict(D=40, E=32))
+    Library(tmp_path, "kernels", [emit(LAYER, "--set=D=40", "--set=E=32")])
+    arguments = arguments_of_layer(dict(B=2, H=4, G=2, M=9, N=75, C=24, D=40, E=32))
+    for number, value in enumerate(statements_of_layer(arguments).values()):
+        value.contiguous().reshape(-1).view(torch.uint8).numpy().tofile(tmp_path / str(number))
+    out, lse = expected(attn.compile(LAYER), arguments)
+    call = (LAYER, options, arguments, [torch.zeros_like(out), torch.full_like(lse, torch.nan)])
+    environment = dict(FAKE_CUDA_MEMORY=str(tmp_path), FAKE_CUDA_KERNELS=str(tmp_path / "kernels.so"))
+    ((_, found),), lines = run(driver, [call], **environment)
+    assert error_of(found, lse) <= 1e-4
+    # Five statements, the attention with its output, and a statement that reads it.
+    work = [re.sub(r" \d+ blocks.*", "", line) for line in lines if line.startswith(("allocate", "launch", "attribute"))]
+    of_halide = ["allocate", "launch"]
+    assert work == of_halide * 5 + ["allocate", "launch"] + ["launch"], lines
 
 
 @needs_nvrtc

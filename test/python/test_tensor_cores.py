@@ -14,7 +14,17 @@ import pytest
 import torch
 from conftest import EXAMPLES
 from emulated import CUDA, Library, emit, split
-from tensor_core_cases import DOT, FEATURES, SHARED, WIDTHS, Feature, integers
+from tensor_core_cases import (
+    DOT,
+    FEATURES,
+    LAYER,
+    SHARED,
+    WIDTHS,
+    Feature,
+    arguments_of_layer,
+    integers,
+    statements_of_layer,
+)
 
 import attn
 
@@ -275,6 +285,22 @@ def test_one_query(name, options, tmp_path):
         for parts in (1, 4):
             error = run(library, name, name, kernel, arguments, sizes, parts % 4, parts)
             assert error <= TOLERANCE["f16"], f"{sizes}, {parts} parts: {error}"
+
+
+@pytest.mark.parametrize("M, N", [(70, 150), (1, 70)])
+def test_statements_around_the_attention(M, N, tmp_path):
+    """What others compute is given to the kernel, and what it computes is stored in the type of the statement."""
+    torch.manual_seed(31)
+    sizes = dict(B=2, H=4, G=2, M=M, N=N, C=24, D=40, E=32)
+    library = Library(tmp_path, "layer", [emit(LAYER, "--set=D=40", "--set=E=32")])
+    arguments = arguments_of_layer(sizes)
+    kernel = attn.compile(LAYER.replace("return out, lse", "return mixed, lse"))
+    references = expected(kernel, arguments)
+    for parts in (1, 3):
+        mixed, lse = empty_like(references)
+        assert mixed.dtype == torch.float32
+        library.run("layer", statements_of_layer(arguments) | dict(mixed=mixed, lse=lse), sizes, parts, parts)
+        assert error_of(mixed, references[0]) <= TOLERANCE["bf16"] and error_of(lse, references[1]) <= 1e-4
 
 
 @pytest.mark.parametrize("kind", KERNELS)
@@ -583,20 +609,25 @@ def variant(**changes):
         # With its weights stored, the sum is a product of matrices.
         (
             variant().replace("return out", "return out, weight"),
-            "the output 'out' is neither the weighted sum nor its log-sum-exp",
+            "no statement is a weighted sum",
         ),
         (variant().replace("q: bf16", "q: f32"), "'q' is not f16 or bf16"),
         (variant().replace("k: bf16", "k: f16"), "queries and keys have different types"),
         (variant(score=f"{DOT} + sum[c: 4](c * {DOT})"), "the score or its mask has a second sum"),
         (WITHOUT_PRODUCT, "the score has no dot product"),
         (
-            variant(score=f"{DOT} + log(1.0 + abs(gate[n]))", parameters=", gate: f32[N]"),
-            "'weight_score_key', which another statement computes, is read",
+            variant(
+                statement="  lse[b, h, m]: f32  = logsumexp[n](score[b, h, m, n])\n",
+                condition="lse[b, h, m] > 0.0",
+            ),
+            "'lse' is read beside the weight",
         ),
+        # A statement without a type is stored in f32.
+        (LAYER.replace("k[b, g, n, d]: bf16 ", "k[b, g, n, d]"), "'k' is not f16 or bf16"),
     ],
 )
 def test_what_is_not_supported_is_said(source, reason):
-    text = emit(source)
+    text = emit(source.replace("attention layer(", "attention refused("))
     assert text.endswith(f"\n// refused: not on tensor cores, the Halide GPU plan is used: {reason}\n"), text[-300:]
 
 

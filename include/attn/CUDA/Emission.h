@@ -13,15 +13,15 @@
 
 namespace attn {
 
-/// A map of a parameter, which a launch is given so that tiles of keys are copied by it.
+/// A map of keys or values, which a launch is given so that tiles of keys are copied by it.
 struct CudaTensorMap {
-  unsigned input;
+  mlir::Value tensor;
   unsigned axis; ///< Of the keys: dimensions from the last one on, which is 0.
 };
 
-/// A kernel for tensor cores, which computes all outputs of a KernelOp at once, and what a launch of it takes. It is
-/// given one structure: for each parameter its value, or its address and strides; the same of each output; the sizes;
-/// and in how many parts keys are visited, with memory for what these leave.
+/// A kernel for tensor cores, which computes one weighted sum of a KernelOp and its softmax's log-sum-exp, and what a
+/// launch of it takes. It is given one structure: for each tensor its value, or its address and strides; the sizes; and
+/// in how many parts keys are visited, with memory for what these leave.
 struct CudaKernel {
   static constexpr int64_t mostArgumentBytes = ATTN_MAX_LAUNCH_BYTES;
 
@@ -37,9 +37,16 @@ struct CudaKernel {
   std::string sharer; ///< The index whose queries share keys; empty where rows are one query each.
   /// It is for calls in which these sizes are at most so many,
   std::vector<std::pair<SizeAttr, int64_t>> limits;
-  /// and rows of these parameters and of this output have stride 1.
-  std::vector<unsigned> rowInputs;
-  unsigned rowOutput = 0;
+  /// and rows of these tensors have stride 1.
+  std::vector<mlir::Value> contiguous;
+
+  /// A parameter, or what a statement computes.
+  struct Tensor {
+    mlir::Value tensor;
+    bool isWritten;
+  };
+  std::vector<Tensor> tensors;         ///< In the structure's order. Parameters of rank 0 are values.
+  std::vector<std::string> statements; ///< What others compute among those that are read.
   /// Maps of keys and of values, which follow the rest of what a launch is given; none where their rows are not side
   /// by side in a dimension, or the plan has no warpgroups.
   std::vector<CudaTensorMap> maps;

@@ -38,6 +38,8 @@ struct HalideArgument {
   unsigned index;
   /// It is given one dimension more, dimension 0 of the argument before it, along which it has the same elements.
   bool isRepeated = false;
+
+  bool operator==(const HalideArgument &) const = default;
 };
 
 /// The size at this position of `KernelOp::getSizeNames()` is at most `atMost`.
@@ -83,10 +85,12 @@ private:
 /// What computes one tensor. A call takes the first variant within whose limit it is; the last has none.
 struct LoweredStep {
   std::vector<HalideFunction> variants;
+  std::vector<HalideArgument> written; ///< Where that tensor is.
 };
 
 /// A tensor between steps.
 struct Intermediate {
+  mlir::Value tensor;
   std::string name;
   AttnTensorType type;
   int written; ///< The step that writes it; −1: there is only a block of it at a time.
@@ -125,7 +129,7 @@ struct LoweredKernel {
   Device device = Device::Cpu;
   /// On a GPU, tensors in the CPU's memory are copied to it and back.
   bool copies = false;
-  /// On tensor cores: what takes the place of the steps in calls that it is for, and the architectures.
+  /// On tensor cores: what takes the place of some steps in calls that it is for, and the architectures.
   std::optional<CudaKernel> tensorCores;
   std::vector<CudaArchitecture> architectures;
 };

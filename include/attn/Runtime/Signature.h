@@ -159,20 +159,31 @@ typedef struct {
 
 enum { ATTN_MAX_LAUNCH_BYTES = 4096 };
 
-/* An input whose rows, tile_keys of them at once in dimension `axis`, counted from the last one, which is 0, are copied
- * by a map of it. */
+/* An argument, numbered as in attn_variant, whose rows are copied by a map of it: tile_keys of them at once in
+ * dimension `axis`, counted from the last one, which is 0. */
 typedef struct {
-  int64_t input;
+  int64_t number;
   int64_t axis;
-} attn_mapped_input;
+} attn_mapped_argument;
 
-/* Computes all outputs of a kernel at once, by one launch of a function that is given one structure of at most
- * ATTN_MAX_LAUNCH_BYTES: for each input of rank 0 its value, for each other tensor its address and strides (in
- * elements), then the sizes, as int, then the address of the states of parts and the number of parts, as int, then
- * the maps, and whether all of them could be made, as int; each where C would place it. There is a block for each tile
- * of `rows`, each of `others` and each part of the keys; where there is more than one part, a launch of another
- * function merges the states that they leave. */
+/* What a launch is given of an argument, numbered as in attn_variant. */
 typedef struct {
+  int64_t number;
+  int64_t value_bytes; /* of its value; 0: a tensor's address and strides */
+  int64_t is_written;
+} attn_launch_argument;
+
+/* Computes what some steps of a kernel compute, by one launch of a function that is given one structure of at most
+ * ATTN_MAX_LAUNCH_BYTES: for each argument its value, or its address and strides (in elements), then the sizes, as int,
+ * then the address of the states of parts and the number of parts, as int, then the maps, and whether all of them could
+ * be made, as int; each where C would place it. There is a block for each tile of `rows`, each of `others` and each
+ * part of the keys; where there is more than one part, a launch of another function merges the states that they leave.
+ */
+typedef struct {
+  int64_t step;            /* in whose place it runs */
+  const int64_t *replaced; /* of each step: whether it does not run then */
+  int64_t argument_count;
+  const attn_launch_argument *arguments;
   const char *function;
   const char *merge;
   int64_t image_count;
@@ -191,7 +202,7 @@ typedef struct {
   int64_t contiguous_count; /* in which the last dimensions of these arguments have stride 1 */
   const int64_t *contiguous;
   int64_t map_count;
-  const attn_mapped_input *maps;
+  const attn_mapped_argument *maps;
   void **state; /* what Halide's runtime knows the loaded images by */
   const attn_launcher *launcher;
 } attn_launch;
@@ -223,7 +234,7 @@ typedef struct {
   int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */
   const attn_device *device;                                   /* where the tensors are; NULL: in the CPU's memory */
   int64_t copies;            /* tensors in the CPU's memory are copied to the device and back */
-  const attn_launch *launch; /* in place of the steps where it is for the call and the device; NULL: none */
+  const attn_launch *launch; /* in place of some steps where it is for the call and the device; NULL: none */
 } attn_program;
 
 typedef struct {

@@ -1,6 +1,7 @@
 /* A CUDA driver for tests, where there is none: a libcuda.so.1 whose devices have the CPU's memory. It prints each call
  * that a program cares about, and fails where it is told to. Its devices run nothing, but kernels for tensor cores that
- * the library has which FAKE_CUDA_KERNELS names (emulated_kernel.cpp). */
+ * the library has which FAKE_CUDA_KERNELS names (emulated_kernel.cpp). What others would write is in the files 0, 1, … of
+ * the folder FAKE_CUDA_MEMORY: the contents of the first, the second, … memory that a program allocates. */
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -152,10 +153,22 @@ int cuTensorMapEncodeTiled(uint64_t *map, int type, uint32_t rank, uint64_t addr
   return result("cuTensorMapEncodeTiled");
 }
 
+static void fill(void *memory, size_t bytes) {
+  static int count;
+  const char *folder = getenv("FAKE_CUDA_MEMORY");
+  char path[512];
+  snprintf(path, sizeof path, "%s/%d", folder ? folder : "", count++);
+  FILE *file = folder ? fopen(path, "rb") : 0;
+  if (file && (fread(memory, 1, bytes, file) == 0 || fclose(file)))
+    printf("  %s cannot be read\n", path);
+}
+
 int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
   printf("  allocate\n");
   int error = result("cuMemAlloc_v2");
   *pointer = error ? 0 : (uint64_t)(uintptr_t)calloc(1, bytes);
+  if (!error)
+    fill((void *)(uintptr_t)*pointer, bytes);
   return error;
 }
 
