@@ -71,12 +71,20 @@ public:
         return;
       }
     const int first = tile * Kernel::key_tile, count = Kernel::keys(arguments);
-    copy_tile<typename Products::Keys, 32 * Kernel::warps>(
-        keys(tile), [&](int key) { return Kernel::key_row(arguments, block, key); }, first, count,
-        Kernel::dot_width(arguments), Kernel::keys_aligned(arguments));
-    copy_tile<typename Products::Values, 32 * Kernel::warps>(
-        values(tile), [&](int key) { return Kernel::value_row(arguments, block, key); }, first, count,
-        Kernel::value_width(arguments), Kernel::values_aligned(arguments));
+    // Where a table says where keys are, a lane finds it for one of 32 keys, the others have it from there.
+    constexpr int group = Kernel::has_places ? 32 : Kernel::key_tile, threads = 32 * Kernel::warps;
+#pragma unroll 1
+    for (int begin = 0; begin < Kernel::key_tile; begin += group) {
+      const int first_of_group = first + begin;
+      const auto of_lane = Kernel::place(arguments, block, smaller(first_of_group + thread_index() % 32, count - 1));
+      auto place = [&](int key) { return Kernel::place_of_lane(of_lane, key - first_of_group); };
+      copy_tile<typename Products::Keys, threads, group>(
+          keys(tile), [&](int key) { return Kernel::key_row(arguments, block, place(key), key); }, first, count,
+          Kernel::dot_width(arguments), Kernel::keys_aligned(arguments), begin);
+      copy_tile<typename Products::Values, threads, group>(
+          values(tile), [&](int key) { return Kernel::value_row(arguments, block, place(key), key); }, first, count,
+          Kernel::value_width(arguments), Kernel::values_aligned(arguments), begin);
+    }
     cp_async_commit();
   }
 

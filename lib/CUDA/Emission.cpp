@@ -101,7 +101,9 @@ std::string Emission::blockFunctions() {
 }
 
 std::string Emission::structOf(Level level) {
-  std::string text = level == Level::Block ? "  struct Block {\n" : "  struct Row {\n";
+  std::string text = fmt::format("  struct {} {{\n", level == Level::Block ? "Block"
+                                                     : level == Level::Row ? "Row"
+                                                                           : "KeyPlace");
   if (level == Level::Block && attention.sharing)
     text += "    int first_sharer, sharers;\n";
   if (level == Level::Block)
@@ -181,7 +183,7 @@ namespace attn {{
 
 struct {0}_kernel {{
   static constexpr int warps = {2}, query_tile = {1}, key_tile = {3}, dot_columns = {4}, value_columns = {5};
-  static constexpr bool has_mask = {6}, has_sink = {7}, has_maps = {22};
+  static constexpr bool has_mask = {6}, has_sink = {7}, has_maps = {22}, has_places = {23};
   using Query = {8};
   using Value = {9};
   using Output = {10};
@@ -213,9 +215,9 @@ extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
       name, plan.queries, plan.warps, plan.keys, plan.dotColumns, plan.valueColumns, attention.mask() ? true : false,
       attention.sink() ? true : false, elementType(elementOf(attention.query)), elementType(elementOf(attention.value)),
       elementType(attention.elementOf(attention.sum.getResult())), argumentStruct(formulas, hasMaps),
-      structOf(Level::Block), structOf(Level::Row), functions, blocks, plan.threads(), plan.sharedBytes(), bytes,
-      attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
-      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps);
+      structOf(Level::Block), structOf(Level::Row) + structOf(Level::Key), functions, blocks, plan.threads(),
+      plan.sharedBytes(), bytes, attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
+      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps, !formulas.fields(Level::Key).empty());
   return result;
 }
 

@@ -61,6 +61,21 @@ template <typename Number> Number shuffle_xor(Number value, int mask) {
   return operand.value;
 }
 
+template <typename Number> Number shuffle_from(Number value, int lane) {
+  struct Operand {
+    Number value;
+    int lane;
+  } operand = {value, lane};
+  Block::current->together<Operand>("shuffle_from", operand, [](Operand **lanes) {
+    Number values[32];
+    for (int lane = 0; lane < 32; ++lane)
+      values[lane] = lanes[lane]->value;
+    for (int lane = 0; lane < 32; ++lane)
+      lanes[lane]->value = values[lanes[lane]->lane & 31];
+  });
+  return operand.value;
+}
+
 inline bool any_lane(bool condition) {
   Block::current->together<bool>("any_lane", condition, [](bool **lanes) {
     bool any = false;

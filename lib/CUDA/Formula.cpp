@@ -39,6 +39,15 @@ void FormulaWriter::count(mlir::Value value) {
 /// Whether a value of level `own` is a field here, rather than part of an expression.
 bool FormulaWriter::canBeField(Level own) const { return own == Level::Block || (own == Level::Row && hasRow); }
 
+/// Of a place there are elements of tables, and divisions by what is not known.
+bool FormulaWriter::canBeField(Level own, mlir::Operation *op) const {
+  if (own != Level::Key)
+    return canBeField(own);
+  bool isDivision = mlir::isa<FloorDivOp, ModOp>(op);
+  std::optional<SizeAttr> divisor = isDivision ? sizeOf(op->getOperand(1)) : std::nullopt;
+  return hasPlace && (mlir::isa<ReadOp>(op) || (isDivision && !(divisor && divisor->isConstant())));
+}
+
 /// Whether an operation takes so little time that it may as well be repeated.
 static bool isCheap(mlir::Operation *op) {
   return mlir::isa<mlir::arith::ConstantOp, mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp,
@@ -60,10 +69,10 @@ Expression FormulaWriter::write(mlir::Value value) {
   auto read = mlir::dyn_cast<ReadOp>(op);
   // A value that changes less often than this function is called is a field; so are values of the fields' own level
   // that are used twice.
-  bool isField = canBeField(own) && !isCheap(op) && (own < level || uses[value] > 1);
+  bool isField = canBeField(own, op) && !isCheap(op) && (own < level || uses[value] > 1);
   Expression result;
   if (isField && own < level) {
-    FormulaWriter writer(formulas, own, own == Level::Row);
+    FormulaWriter writer(formulas, own, own == Level::Row, own == Level::Key);
     result = writer.write(value);
   } else {
     result = define(op);
@@ -71,11 +80,11 @@ Expression FormulaWriter::write(mlir::Value value) {
   std::string type = typeOfValue(value.getType(), result.range);
   if (isField) {
     std::string name = read ? formulas.attention.nameOf(read.getTensor()) : "value";
-    bool isWritten = result.text.starts_with(own == Level::Block ? "block." : "row.") &&
-                     result.text.find_first_of(" ([") == std::string::npos;
+    bool isWritten =
+        result.text.starts_with(Formulas::owner(own)) && result.text.find_first_of(" ([") == std::string::npos;
     if (!isWritten)
       result.text = formulas.field(own, name, type, result.text);
-  } else if (uses[value] > 1 && !isCheap(op) && level != Level::Block) {
+  } else if (uses[value] > 1 && !isCheap(op) && (level == Level::Row || level == Level::Element)) {
     std::string name = fmt::format("value_{}", locals++);
     text += fmt::format("    const {} {} = {};\n", type, name, result.text);
     result.text = name;
@@ -145,7 +154,7 @@ std::string FormulaWriter::address(ReadOp read, size_t dimensions) {
   llvm::ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
   std::string name = formulas.attention.nameOf(read.getTensor());
   std::string type = "const " + elementType(read.getTensor().getType().getElementType()) + " *";
-  for (Level part : {Level::Block, Level::Row, Level::Element}) {
+  for (Level part : {Level::Block, Level::Row, Level::Key, Level::Element}) {
     std::string offset;
     bool isField = canBeField(part) && part < level;
     FormulaWriter writer(formulas, part, part == Level::Row);

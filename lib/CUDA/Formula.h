@@ -22,8 +22,8 @@
 
 namespace attn::cuda {
 
-/// How often a value changes: with the block of threads, with the query, with every element.
-enum class Level { Block, Row, Element };
+/// How often a value changes: with the block of threads, with the query, with the key, with every element.
+enum class Level { Block, Row, Key, Element };
 
 /// The values an integer may take.
 struct IntegerRange {
@@ -49,7 +49,7 @@ private:
   llvm::StringSet<> taken;
 };
 
-/// A member of `block` or `row`.
+/// A member of `block`, `row` or `place`.
 struct Field {
   std::string type, name, value;
 };
@@ -62,12 +62,14 @@ public:
   Level levelOf(mlir::Value value) const;
   /// The field of `level` that is `value`; there is one for each value.
   std::string field(Level level, llvm::StringRef name, const std::string &type, const std::string &value);
-  llvm::ArrayRef<Field> fields(Level level) const { return level == Level::Block ? blockFields : rowFields; }
+  llvm::ArrayRef<Field> fields(Level level) const { return members[int(level)].fields; }
+  /// "block.", …
+  static std::string owner(Level level);
 
   /// An index variable: "key", or a member of `at` or `block`.
   std::string index(mlir::Value index) const;
   /// A tensor's member of `arguments`.
-  std::string tensor(mlir::Value tensor) const { return "arguments." + members.lookup(tensor); }
+  std::string tensor(mlir::Value tensor) const { return "arguments." + tensors.lookup(tensor); }
   /// A named size's member of `arguments`.
   std::string sizeName(llvm::StringRef name) const { return "arguments.size." + sizes.at(name.str()); }
 
@@ -76,24 +78,28 @@ public:
 
   Attention &attention;
   std::map<std::string, std::string> sizes;
-  llvm::DenseMap<mlir::Value, std::string> members;      ///< Of tensors.
+  llvm::DenseMap<mlir::Value, std::string> tensors;      ///< Members of `arguments`.
   llvm::DenseMap<mlir::Value, std::string> blockIndices; ///< Of the sum's index variables.
   std::string sharer;                                    ///< The index of those that share keys, if there is one.
 
 private:
-  Names blockNames, rowNames;
-  std::vector<Field> blockFields, rowFields;
+  struct Members {
+    Names names;
+    std::vector<Field> fields;
+  };
+  Members members[3]; ///< Of the levels that have fields.
 };
 
 /// The C++ type of a tensor's elements.
 std::string elementType(mlir::Type type);
 
 /// Writes the formulas of one function, whose parameters are `arguments` and, as far as it has them, `block`, `row`,
-/// `at` (the query), `key`, `dot` and `weight`.
+/// `place`, `at` (the query), `key`, `dot` and `weight`.
 class FormulaWriter {
 public:
-  /// `level` is how often the function is called; `hasRow` whether it has `row`.
-  FormulaWriter(Formulas &formulas, Level level, bool hasRow) : formulas(formulas), level(level), hasRow(hasRow) {}
+  /// `level` is how often the function is called; `hasRow` and `hasPlace` whether it has `row` and `place`.
+  FormulaWriter(Formulas &formulas, Level level, bool hasRow, bool hasPlace = false)
+      : formulas(formulas), level(level), hasRow(hasRow), hasPlace(hasPlace) {}
 
   /// From here on `value` is `text`, whatever defines it.
   void replace(mlir::Value value, const std::string &text) { known[value] = {text, {}}; }
@@ -113,6 +119,7 @@ public:
 private:
   void count(mlir::Value value);
   bool canBeField(Level own) const;
+  bool canBeField(Level own, mlir::Operation *op) const;
   std::string address(ReadOp read, size_t dimensions);
   std::string subscript(mlir::Value value, SizeAttr size);
   Expression element(ReadOp read);
@@ -126,7 +133,7 @@ private:
 
   Formulas &formulas;
   Level level;
-  bool hasRow;
+  bool hasRow, hasPlace;
   llvm::DenseMap<mlir::Value, Expression> known;
   llvm::DenseMap<mlir::Value, unsigned> uses;
   std::string text;

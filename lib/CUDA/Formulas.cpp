@@ -52,16 +52,16 @@ Formulas::Formulas(Attention &attention) : attention(attention) {
     sizes[name.str()] = sizeNames.unique(name.getValue());
   Names tensorNames;
   for (mlir::Value tensor : attention.tensors())
-    members[tensor] = tensorNames.unique(attention.nameOf(tensor));
+    tensors[tensor] = tensorNames.unique(attention.nameOf(tensor));
   for (mlir::BlockArgument index : attention.sum.getBody().getArguments())
     if (!attention.isOfRow(index) && index != attention.keyIndex() && index != attention.columnIndex())
-      blockIndices[index] = blockNames.unique(indexName(index));
+      blockIndices[index] = members[int(Level::Block)].names.unique(indexName(index));
   if (attention.sharing)
     sharer = Names().unique(indexName(attention.sharing->index));
 }
 
 Level Formulas::levelOf(mlir::Value value) const {
-  Level level = Level::Block;
+  bool isOfRow = false, isOfKey = false;
   llvm::SmallVector<mlir::Value> todo = {value};
   llvm::DenseSet<mlir::Value> seen;
   while (!todo.empty()) {
@@ -74,22 +74,27 @@ Level Formulas::levelOf(mlir::Value value) const {
       continue;
     }
     mlir::BlockArgument own = attention.indices.lookup(part);
-    if (!own || own == attention.keyIndex()) // the product, or a column of one
+    if (!own) // the product, or a column of one
       return Level::Element;
-    if (attention.isOfRow(own))
-      level = Level::Row;
+    isOfKey |= own == attention.keyIndex();
+    isOfRow |= attention.isOfRow(own);
   }
-  return level;
+  if (isOfKey)
+    return isOfRow ? Level::Element : Level::Key;
+  return isOfRow ? Level::Row : Level::Block;
+}
+
+std::string Formulas::owner(Level level) {
+  return level == Level::Block ? "block." : level == Level::Row ? "row." : "place.";
 }
 
 std::string Formulas::field(Level level, llvm::StringRef name, const std::string &type, const std::string &value) {
-  std::vector<Field> &fields = level == Level::Block ? blockFields : rowFields;
-  const char *owner = level == Level::Block ? "block." : "row.";
+  auto &[names, fields] = members[int(level)];
   for (const Field &field : fields)
     if (field.type == type && field.value == value)
-      return owner + field.name;
-  fields.push_back({type, (level == Level::Block ? blockNames : rowNames).unique(name), value});
-  return owner + fields.back().name;
+      return owner(level) + field.name;
+  fields.push_back({type, names.unique(name), value});
+  return owner(level) + fields.back().name;
 }
 
 std::string Formulas::index(mlir::Value index) const {

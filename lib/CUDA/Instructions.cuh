@@ -38,6 +38,11 @@ __device__ __forceinline__ void block_barrier() { __syncthreads(); }
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 
+/// The number that lane `lane`, modulo 32, of the warp has.
+template <typename Number> __device__ __forceinline__ Number shuffle_from(Number value, int lane) {
+  return __shfl_sync(~0u, value, lane);
+}
+
 /// Whether it holds for some lane of the warp.
 __device__ __forceinline__ bool any_lane(bool condition) { return __any_sync(~0u, condition); }
 

@@ -15,16 +15,31 @@ using namespace attn::cuda;
 static std::string rowFunctions(Formulas &formulas) {
   std::string text;
   auto add = [&](const char *name, const char *type, const char *index, Level level, ReadOp read) {
-    FormulaWriter writer(formulas, level, /*hasRow=*/false);
+    FormulaWriter writer(formulas, level, /*hasRow=*/false, /*hasPlace=*/level == Level::Element);
     std::string address = writer.rowAddress(read);
     text += writer.function(
         fmt::format("const {} *{}_row(const Arguments &arguments, const Block &block, {})", type, name, index),
         address);
   };
   add("query", "Query", "const Position &at", Level::Row, formulas.attention.query);
-  add("key", "Query", "int key", Level::Element, formulas.attention.key);
-  add("value", "Value", "int key", Level::Element, formulas.attention.value);
+  add("key", "Query", "const KeyPlace &place, int key", Level::Element, formulas.attention.key);
+  add("value", "Value", "const KeyPlace &place, int key", Level::Element, formulas.attention.value);
   return text;
+}
+
+/// What says where a key is, for all that copy it.
+static std::string placeFunctions(const Formulas &formulas) {
+  std::string found, ofLane;
+  for (const Field &field : formulas.fields(Level::Key)) {
+    found += fmt::format("    place.{} = {};\n", field.name, field.value);
+    ofLane += fmt::format("{}shuffle_from(place.{}, lane)", ofLane.empty() ? "" : ", ", field.name);
+  }
+  return fmt::format(
+      "  static __device__ __forceinline__ KeyPlace place(const Arguments &arguments, const Block &block, "
+      "int key) {{\n    KeyPlace place;\n{}    return place;\n  }}\n"
+      "  static __device__ __forceinline__ KeyPlace place_of_lane(const KeyPlace &place, int lane) {{ "
+      "return {{{}}}; }}\n",
+      found, ofLane);
 }
 
 /// The address of a row of the output, and what stores a query's log-sum-exp.
@@ -55,7 +70,8 @@ static std::string outputFunctions(const Formulas &formulas) {
 }
 
 std::string cuda::rowsOfTensors(Formulas &formulas) {
-  return "\n  // Rows of the tensors.\n" + rowFunctions(formulas) + outputFunctions(formulas);
+  std::string rows = rowFunctions(formulas); // which says what a place has
+  return "\n  // Rows of the tensors.\n" + rows + placeFunctions(formulas) + outputFunctions(formulas);
 }
 
 std::string cuda::placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &maps) {
@@ -81,7 +97,7 @@ std::string cuda::argumentStruct(const Formulas &formulas, bool hasMaps) {
   Attention &attention = formulas.attention;
   std::string text = "  struct Arguments {\n";
   for (mlir::Value tensor : attention.tensors()) {
-    std::string element = elementType(attention.elementOf(tensor)), name = formulas.members.lookup(tensor);
+    std::string element = elementType(attention.elementOf(tensor)), name = formulas.tensors.lookup(tensor);
     unsigned rank = mlir::cast<AttnTensorType>(tensor.getType()).getRank();
     bool isInput = llvm::is_contained(attention.inputs, tensor);
     text += Attention::isValue(tensor)

@@ -73,14 +73,15 @@ template <typename Element, int rank> __device__ bool is_aligned(const Tensor<El
   return all % (16 / sizeof(Element)) == 0;
 }
 
-/// Begins to copy rows `first` to `first + tile_rows` of a tensor, which `row_at` gives the addresses of, to a tile.
-/// The tensor has `rows` rows, at least one, and `width` columns; the tile has 0 beyond.
-template <typename Layout, int threads, typename Element, typename RowAt>
-__device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first, int rows, int width, bool aligned) {
+/// Begins to copy `count_of_rows` rows of a tile, those from `begin` on. Its first row is row `first` of a tensor, whose
+/// rows `row_at` gives the addresses of: `rows` rows, at least one, of `width` columns; the tile has 0 beyond.
+template <typename Layout, int threads, int count_of_rows = Layout::rows, typename Element, typename RowAt>
+__device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first, int rows, int width, bool aligned,
+                                          int begin = 0) {
   constexpr int segments = Layout::columns / 8;
 #pragma unroll
-  for (int item = thread_index(); item < Layout::rows * segments; item += threads) {
-    int row = item / segments, column = item % segments * 8;
+  for (int item = thread_index(); item < count_of_rows * segments; item += threads) {
+    int row = begin + item / segments, column = item % segments * 8;
     const Element *source = row_at(smaller(first + row, rows - 1));
     int target = Layout::offset(row, item % segments);
     int count = first + row < rows ? larger(0, smaller(8, width - column)) : 0;
