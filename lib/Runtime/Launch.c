@@ -125,7 +125,7 @@ static void append_maps(const attn_launch *launch, void *const *arguments, struc
   int32_t are_valid = 1;
   all->size = (all->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   for (int64_t i = 0; i < launch->map_count; ++i)
-    are_valid &= !append_map(launch, &launch->maps[i], arguments[launch->maps[i].input], all);
+    are_valid &= !append_map(launch, &launch->maps[i], arguments[launch->maps[i].number], all);
   append(all, &are_valid, sizeof are_valid);
 }
 
