@@ -183,7 +183,7 @@ namespace attn {{
 
 struct {0}_kernel {{
   static constexpr int warps = {2}, query_tile = {1}, key_tile = {3}, dot_columns = {4}, value_columns = {5};
-  static constexpr bool has_mask = {6}, has_sink = {7}, has_maps = {22}, has_places = {23};
+  static constexpr bool has_mask = {6}, has_sink = {7}, has_places = {23}, has_maps = {22};
   using Query = {8};
   using Value = {9};
   using Output = {10};
