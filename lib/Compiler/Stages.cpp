@@ -242,7 +242,7 @@ std::string attn::emit(std::string_view source, const CompileOptions &options, c
 std::string attn::describePlanSettings() {
   std::string text;
   for (const PlanSetting &setting : planSettings())
-    text += fmt::format("{:<16}{:<26} {}\n", setting.name.str(), fmt::format("{}", fmt::join(setting.values, " ")),
+    text += fmt::format("{:<18}{:<26} {}\n", setting.name.str(), fmt::format("{}", fmt::join(setting.values, " ")),
                         setting.meaning.str());
   return text;
 }
