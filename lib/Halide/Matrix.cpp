@@ -174,7 +174,9 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.groups.where(first + sum.groups.x * chainSize < count);
   std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   chainAt.back() = sum.groups.x;
-  sum.block(blockVars) = placed ? zero : fetchingAhead(zero, outputBefore());
+  // The tile is stored in rows far apart: they are fetched with the first sum, before the last one needs them.
+  bool isFirst = sums.empty() && !placed;
+  sum.block(blockVars) = isFirst ? fetchingAhead(zero, outputBefore()) : zero;
   sum.block(blockAt) += sum.chain(chainAt);
 
   Expr result;
