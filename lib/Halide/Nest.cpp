@@ -190,15 +190,25 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   // Of a long sum of floats, whole blocks of vectors are added by themselves; what is left starts their sum.
   bool isLong = op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType());
   Expr inBlocks = isLong ? whole / blockSize * blockSize : Expr(0);
-  RDom vectors(ranges(whole - inBlocks)), tail(ranges(sizes.back() % width));
+  // The rest of the last index is one vector, of which some lanes have no term. A reduction inside a term would be
+  // computed for these lanes as well, beyond the ends of tensors: then the rest is added term by term.
+  bool inLanes =
+      op.getBody().getOps<ReduceOp>().empty() && (op.getWhere().empty() || op.getWhere().getOps<ReduceOp>().empty());
+  Expr left = sizes.back() % width;
+  RDom vectors(ranges(whole - inBlocks)), tail(ranges(inLanes ? (left + width - 1) / width : left));
   runWhereFlagged(op, kernel, vectors);
   runWhereFlagged(op, kernel, tail);
+  if (inLanes)
+    tail.where(lane < left);
   auto inVector = [&](Expr vector) { return vector * width + lane; };
+  auto ofTail = [&](RVar r) { return inLanes ? inVector(whole + r) : whole * width + r; };
   Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return inVector(inBlocks + r); }), self);
-  Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return whole * width + r; }), self);
+  Expr rest = reductionBody(op, inner, bindings(tail, ofTail), self);
   Func first = isLong ? Func(kernel.uniqueName(func.name() + "_vectors")) : partial;
   first(partialVars) = identity(op.getKind(), value.type());
   first(partialArguments) = combine(op.getKind(), first(partialArguments), value);
+  if (inLanes)
+    first(partialArguments) = combine(op.getKind(), first(partialArguments), rest);
   if (isLong) {
     Stage firstStage;
     firstStage.kind = Stage::Kind::Lanes;
@@ -226,7 +236,8 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   }
   std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
   func(stageVars) = combineTree(op.getKind(), lanesValues);
-  func(arguments) = combine(op.getKind(), func(arguments), rest);
+  if (!inLanes)
+    func(arguments) = combine(op.getKind(), func(arguments), rest);
 }
 
 //===----------------------------------------------------------------------===//
@@ -239,7 +250,7 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   for (size_t index = 0; index < rank; ++index)
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
-  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), vars);
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 

@@ -42,8 +42,8 @@ static void schedulePartial(Stage &stage) {
   else
     stage.partial.compute_at(stage.func, stage.vars[0]);
   stage.partial.vectorize(lane);
-  if (stage.partial.has_update_definition())
-    stage.partial.update().vectorize(lane);
+  for (int update = 0; update < stage.partial.num_update_definitions(); ++update)
+    stage.partial.update(update).vectorize(lane);
 }
 
 void Nest::scheduleStage(Stage &stage) {
@@ -62,19 +62,21 @@ void Nest::scheduleStage(Stage &stage) {
     break;
   case Stage::Kind::Lanes:
     if (!stage.vars.empty() && !stage.scalar) {
-      std::vector<Halide::VarOrRVar> order;
       Var lane("within$");
       if (stage.lanesOfConsumer)
         stage.func.bound_storage(stage.vars[0], width);
       stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);
-      stage.func.update().split(stage.vars[0], stage.vars[0], lane, width, TailStrategy::GuardWithIf).vectorize(lane);
-      // Lanes innermost, then the reduction: the accumulators stay in registers.
-      order.push_back(lane);
-      for (const Halide::Internal::ReductionVariable &variable : stage.func.update().get_schedule().rvars())
-        order.push_back(Halide::RVar(variable.var));
-      for (const Var &var : stage.vars)
-        order.push_back(var);
-      stage.func.update().reorder(order);
+      for (int number = 0; number < stage.func.num_update_definitions(); ++number) {
+        Halide::Stage update = stage.func.update(number);
+        update.split(stage.vars[0], stage.vars[0], lane, width, TailStrategy::GuardWithIf).vectorize(lane);
+        // Lanes innermost, then the reduction: the accumulators stay in registers.
+        std::vector<Halide::VarOrRVar> order = {lane};
+        for (const Halide::Internal::ReductionVariable &variable : update.get_schedule().rvars())
+          order.push_back(Halide::RVar(variable.var));
+        for (const Var &var : stage.vars)
+          order.push_back(var);
+        update.reorder(order);
+      }
     }
     break;
   case Stage::Kind::Partial:
