@@ -1,6 +1,8 @@
 """attn.flex_attention against PyTorch's."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 from flex_cases import (
@@ -187,6 +189,19 @@ def test_compile_and_export():
     program = torch.export.export(model, inputs, dynamic_shapes=({2: length}, None, None), strict=False)
     assert "torch.ops.attn.flex_" in program.graph_module.code
     torch.testing.assert_close(program.module()(*inputs), wanted)
+
+
+FIRST_CALL = """
+import sys, torch, attn
+query, key, value = (torch.ones(1, 2, 3, 4, requires_grad=True) for _ in range(3))
+attn.flex_attention(query, key, value, lambda score, b, h, q_idx, kv_idx: 2 * score).sum().backward()
+assert "torch._dynamo" not in sys.modules
+"""
+
+
+def test_a_call_does_not_import_what_compiles_graphs():
+    """That takes a second. torch.compile imports it, and sees a graph break."""
+    subprocess.run([sys.executable, "-c", FIRST_CALL], check=True)
 
 
 HEADS = "q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E], captured_slopes: f32[S]"

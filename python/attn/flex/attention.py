@@ -30,7 +30,6 @@ _OPERATORS: dict[str, Operator] = {}  # by source
 _LOCK = threading.Lock()  # held while a kernel is compiled
 
 
-@torch.compiler.disable(reason="attn.flex_attention traces score_mod and mask_mod itself")
 def flex_attention(
     query: Tensor,
     key: Tensor,
@@ -67,6 +66,41 @@ def flex_attention(
     Raises attn.TracingError, a TypeError, for what cannot be traced, with the operation and the line; ValueError and
     TypeError for shapes and dtypes that do not fit.
     """
+    if torch.compiler.is_dynamo_compiling():
+        attention = _outside_graphs()
+    else:
+        attention = _flex_attention
+    return attention(
+        query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux
+    )
+
+
+_OUTSIDE: Any = None
+
+
+def _outside_graphs() -> Any:
+    """`_flex_attention` as torch.compile must see it. (The decorator imports Dynamo, which takes a second.)"""
+    global _OUTSIDE
+    if _OUTSIDE is None:
+        _OUTSIDE = torch.compiler.disable(
+            _flex_attention, reason="attn.flex_attention traces score_mod and mask_mod itself"
+        )
+    return _OUTSIDE
+
+
+def _flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None,
+    block_mask: BlockMask | MaskMod | None,
+    scale: float | None,
+    enable_gqa: bool,
+    return_lse: bool,
+    kernel_options: dict[str, Any] | None,
+    *,
+    return_aux: AuxRequest | None,
+) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, AuxOutput]:
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
