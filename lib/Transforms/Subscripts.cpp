@@ -25,6 +25,7 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
     auto index = dyn_cast<BlockArgument>(subscript);
     axes.push_back({index ? indexName(index).str() : "at", size});
   }
+  llvm::SmallVector<BlockArgument> clamped;
   // Variables that stand alone come first: they are known from one subscript.
   for (unsigned dimension = 0; dimension < shape.size(); ++dimension)
     if (auto index = dyn_cast<BlockArgument>(read.getSubscripts()[dimension]); index && !known.contains(index)) {
@@ -36,10 +37,15 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
           return arith::MinSIOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, last));
         };
         uncertain.push_back(dimension);
+        clamped.push_back(index);
       }
     } else {
       solve(dimension);
     }
+  // Where others are visited, these are, too: then each term has one place, which it can be added to where it arises.
+  if (!llvm::all_of(this->variables, [&](BlockArgument variable) { return known.contains(variable); }))
+    for (BlockArgument index : clamped)
+      known.erase(index);
   for (BlockArgument variable : this->variables)
     if (!known.contains(variable)) {
       unsigned position = axes.size() + summed.size();

@@ -4,7 +4,7 @@
 // condition says which are:
 //
 //   subscript   i is                          visited
-//   i           j                             one
+//   i           j                             one, unless others are visited and the sizes of i and j are not the same
 //   i * C + d   i = j // C, d = j % C         one, where d ranges over C
 //   i // C, i % C   j * C + l                 one, where these are two dimensions j, l of J x C and i ranges over J * C
 //   otherwise   any                           all

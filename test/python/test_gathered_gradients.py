@@ -18,8 +18,8 @@ CAUSAL = "softmax[n](score[b, h, m, n] where n <= m)"
 
 def heads(parameters, score, value="v[b, h, n, e]", weight=FULL, keys="H"):
     return f"""attention heads(q: f32[B, H, M, D], k: f32[B, {keys}, N, D], v: f32[B, {keys}, N, E]{parameters}) {{
-  score[b, h, m: M, n: N] = {score}
-  weight[b, h, m, n] = {weight}
+  score[b, h: H, m: M, n: N] = {score}
+  weight[b, h: H, m, n] = {weight}
   out[b, h, m, e] = sum[n](weight[b, h, m, n] * {value})
   return out
 }}
@@ -34,6 +34,7 @@ def grouped(group, weight=FULL, parameters=""):
 DOTS = "sum[d](q[b, h, m, d] * k[b, h, n, d]) / sqrt(D)"
 RELATIVE = heads(", bias: f32[H, R], far: i32", f"{DOTS} + bias[h, n - m + far]", weight=CAUSAL)
 SHARED = heads(", bias: f32[R], far: i32", f"{DOTS} + bias[n - m + far]")
+ROWS = heads(", bias: f32[S, R], far: i32", f"{DOTS} + bias[h, n - m + far]", weight=CAUSAL)
 BUCKETS = heads(", bias: f32[H, R], bucket: i32[M, N]", f"{DOTS} + bias[h, bucket[m, n]]")
 EMBEDDED = heads(", embedding: f32[R, D], far: i32", f"{DOTS} + sum[d](q[b, h, m, d] * embedding[n - m + far, d])")
 BY_BLOCK = heads(", bias: f32[H, R, N]", f"{DOTS} + bias[h, m // 3, n]")
@@ -67,6 +68,12 @@ CASES = {
         lambda h, H, G: h,
         lambda t: t["bias"][distance(t, len(t["bias"]))],
         lambda H, G, M, N, D: {"bias": torch.randn(11), "far": torch.tensor(4, dtype=torch.int32)},
+    ),
+    "relative, more rows than heads": (
+        ROWS,
+        lambda h, H, G: h,
+        lambda t: t["bias"][: t["q"].shape[1], distance(t, t["bias"].shape[1])],
+        lambda H, G, M, N, D: {"bias": torch.randn(H + 1, 11), "far": torch.tensor(4, dtype=torch.int32)},
     ),
     "buckets": (
         BUCKETS,
@@ -171,7 +178,7 @@ def test_blocks_of_some_heads_add_up_what_groups_share(compiled):
             assert (found[key] - value).abs().max() <= 1e-5 * value.abs().max(), (name, key)
 
 
-@pytest.mark.parametrize("name", ["divided, causal", "interleaved", "relative", "relative, shared", "buckets"])
+@pytest.mark.parametrize("name", ["divided, causal", "interleaved", "relative", "relative, more rows than heads", "relative, shared", "buckets"])
 def test_a_backward_pass_takes_8_mb_at_most(name, compiled):
     """Gradients of all heads by themselves would take 33 MB, an element for each pair 134 MB."""
     kernel = compiled(name)
