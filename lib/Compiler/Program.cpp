@@ -2,6 +2,7 @@
 
 #include "Program.h"
 
+#include "WholeKernels.h"
 #include "attn/Language/Language.h"
 #include "attn/Transforms/Passes.h"
 
@@ -19,12 +20,6 @@ static llvm::Error textError(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
-static DialectRegistry dialects() {
-  DialectRegistry registry;
-  registry.insert<AttnDialect, arith::ArithDialect, math::MathDialect>();
-  return registry;
-}
-
 static llvm::SourceMgr sourceManager(std::string_view source, const std::string &name) {
   llvm::SourceMgr sources;
   sources.AddNewSourceBuffer(llvm::MemoryBuffer::getMemBufferCopy(source, name), llvm::SMLoc());
@@ -32,7 +27,7 @@ static llvm::SourceMgr sourceManager(std::string_view source, const std::string 
 }
 
 Program::Program(std::string_view source, const CompileOptions &options)
-    : options(options), context(dialects(), MLIRContext::Threading::DISABLED),
+    : options(options), context(attnDialects(), MLIRContext::Threading::DISABLED),
       sources(sourceManager(source, options.name)), report(text), handler(sources, &context, report) {
   context.loadAllAvailableDialects();
 }
@@ -105,13 +100,13 @@ llvm::Expected<std::vector<Machine>> attn::machinesForTargets(llvm::StringRef ta
 llvm::Error Program::simplify() {
   if (std::exchange(simplified, true))
     return llvm::Error::success();
-  // A GPU computes a statement as a whole.
   llvm::Expected<std::vector<Machine>> machines = machinesForTargets(options.target);
   if (!machines)
     return machines.takeError();
+  if (llvm::any_of(*machines, [](const Machine &machine) { return machine.device != Device::Cpu; }))
+    markWhole(*module);
   PassManager passes(&context);
-  buildSimplification(passes,
-                      llvm::all_of(*machines, [](const Machine &machine) { return machine.device == Device::Cpu; }));
+  buildSimplification(passes);
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 

@@ -46,6 +46,8 @@ static Expr overRows(StepLowering &step, TensorOp pairs, const KeyBound &bound, 
 }
 
 bool StepLowering::storeKeys() {
+  if (plan.gpu) // the host, which decides what is run, would have to wait for the device to find them
+    return false;
   mlir::BlockArgument key = blocks->indices().back();
   Expr count = extent(*this, indexSize(key)), lower = count, upper = 0;
   llvm::SmallVector<std::pair<TensorOp, KeyRange>> ranges;

@@ -55,4 +55,6 @@ Expr toDeviceMemory(Expr value, Type type) {
   return type.is_bfloat() ? bfloat16Bits(single) : roundToFloat16(single);
 }
 
+Expr atLeastOne(Expr count) { return max(count, 1); }
+
 } // namespace attn::lowering

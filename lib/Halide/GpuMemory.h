@@ -19,6 +19,10 @@ Halide::Expr fromDeviceMemory(Halide::Expr loaded, Halide::Type type);
 /// `value` as an element of `type`, rounded to nearest, ties to even: of typeOnDevice(type).
 Halide::Expr toDeviceMemory(Halide::Expr value, Halide::Type type);
 
+/// `count`, or 1: no grid and no tensor in a device's memory may be empty. What is computed at an index that has no
+/// values is written to the row that an empty tensor looks as if it had (lib/Runtime/Arguments.c).
+Halide::Expr atLeastOne(Halide::Expr count);
+
 } // namespace attn::lowering
 
 #endif // ATTN_LIB_HALIDE_GPUMEMORY_H

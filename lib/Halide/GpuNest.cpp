@@ -16,7 +16,8 @@ namespace attn::lowering {
 static constexpr int blockSize = 32;
 
 GpuNest::GpuNest(StepLowering &kernel, llvm::StringRef base, llvm::ArrayRef<SizeAttr> shape)
-    : func(kernel.uniqueName(base)), kernel(kernel), name(base), shape(shape), indices(indicesOf(element, shape)) {
+    : func(kernel.uniqueName(base)), kernel(kernel), name(base), values(allValues(shape)),
+      indices(indicesOf(element, values)) {
   stages.push_back({func, {}, -1, {}});
 }
 
@@ -25,12 +26,16 @@ int GpuNest::addStage(Stage stage) {
   return stages.size() - 1;
 }
 
-llvm::SmallVector<IndexBinding> GpuNest::indicesOf(const Var &number, llvm::ArrayRef<SizeAttr> sizes) {
-  llvm::SmallVector<IndexBinding> result(sizes.size());
+llvm::SmallVector<IndexValues> GpuNest::allValues(llvm::ArrayRef<SizeAttr> shape) {
+  return llvm::map_to_vector(shape, [&](SizeAttr size) { return IndexValues{0, extent(kernel, size)}; });
+}
+
+llvm::SmallVector<IndexBinding> GpuNest::indicesOf(const Var &number, llvm::ArrayRef<IndexValues> values) {
+  llvm::SmallVector<IndexBinding> result(values.size());
   Expr rest = number;
-  for (size_t position = sizes.size(); position-- > 0;) {
-    Expr count = extent(kernel, sizes[position]);
-    result[position] = {position ? rest % count : rest, {number}, false, {}};
+  for (size_t position = values.size(); position-- > 0;) {
+    Expr count = atLeastOne(values[position].count);
+    result[position] = {values[position].first + (position ? rest % count : rest), {number}, false, {}};
     rest = rest / count;
   }
   return result;
@@ -39,18 +44,18 @@ llvm::SmallVector<IndexBinding> GpuNest::indicesOf(const Var &number, llvm::Arra
 Expr GpuNest::numberOf(llvm::ArrayRef<Expr> at, llvm::ArrayRef<SizeAttr> sizes) {
   Expr number = 0;
   for (auto [index, size] : llvm::zip_equal(at, sizes))
-    number = number * extent(kernel, size) + index;
+    number = number * atLeastOne(extent(kernel, size)) + index;
   return number;
 }
 
 void GpuNest::define(Expr value) {
-  if (shape.empty()) {
+  if (values.empty()) {
     func() = Halide::Internal::substitute(element.name(), 0, value);
     return;
   }
   Expr count = 1;
-  for (SizeAttr size : shape)
-    count = count * extent(kernel, size);
+  for (const IndexValues &index : values)
+    count = count * atLeastOne(index.count);
   elements = RDom(0, count);
   std::vector<Var> vars;
   std::vector<Expr> place;
@@ -69,7 +74,10 @@ void GpuNest::define(Expr value) {
 Expr GpuNest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;
-  bindReduction(op, environment, at);
+  llvm::SmallVector<IndexBinding> indices(at);
+  for (auto [binding, index] : llvm::zip_equal(indices, op.getBody().getArguments()))
+    binding.expr += kernel.values(index).first;
+  bindReduction(op, environment, indices);
   GpuRegion lowering(*this, environment, consumer);
   // A condition that is one for all elements is not made one of the loops: Halide would move it out of the kernel, to
   // where the device's memory cannot be read.
@@ -114,8 +122,8 @@ Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
   stage.func = Func(kernel.uniqueName(name + "_" + stringifyReduceKind(op.getKind()).str()));
   Func result = stage.func;
   llvm::SmallVector<Expr> counts;
-  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-    counts.push_back(extent(kernel, size));
+  for (mlir::BlockArgument index : op.getBody().getArguments())
+    counts.push_back(kernel.values(index).count);
   if (op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType())) {
     addSum(std::move(stage), counts, computeType(op.getType()),
            [&](llvm::ArrayRef<IndexBinding> at, int self) { return reductionBody(op, inner, at, self); });
@@ -187,11 +195,17 @@ void GpuNest::addSum(Stage stage, llvm::ArrayRef<Expr> counts, Halide::Type type
 //===----------------------------------------------------------------------===//
 
 void GpuNest::definePointwise(DefinitionOpInterface op) {
+  for (auto [index, own] : llvm::zip_equal(op.getBody().getArguments(), values))
+    own = kernel.values(index);
+  indices = indicesOf(element, values);
   Environment environment;
-  for (auto [index, binding] : llvm::zip_equal(op.getBody().getArguments(), indices))
+  std::vector<Expr> place;
+  for (auto [index, binding] : llvm::zip_equal(op.getBody().getArguments(), indices)) {
     environment.indices[index] = binding;
+    place.insert(place.begin(), binding.expr);
+  }
   Expr value = GpuRegion(*this, environment, 0).expression(yielded(op.getBody()));
-  define(kernel.stored(value, op.getDefinedTensor()));
+  define(kernel.stored(kernel.withEarlierBlocks(value, op.getDefinedTensor(), place), op.getDefinedTensor()));
 }
 
 void GpuNest::defineConverted(mlir::Value tensor, Halide::Type type) {

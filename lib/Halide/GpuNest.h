@@ -62,9 +62,11 @@ private:
     std::optional<Halide::RVar> loop; ///< Inside this reduction loop of the consumer.
   };
 
-  /// The indices that number `element` has in a tensor of this shape, in row-major order. (Loops that Halide fuses are
-  /// the same, but it does not see that a thread has one element.)
-  llvm::SmallVector<IndexBinding> indicesOf(const Halide::Var &element, llvm::ArrayRef<SizeAttr> shape);
+  /// All values of the indices of a tensor of this shape.
+  llvm::SmallVector<IndexValues> allValues(llvm::ArrayRef<SizeAttr> shape);
+  /// The indices that number `element` has among those that take these values, in row-major order. (Loops that Halide
+  /// fuses are the same, but it does not see that a thread has one element.)
+  static llvm::SmallVector<IndexBinding> indicesOf(const Halide::Var &element, llvm::ArrayRef<IndexValues> values);
   /// The number that the element with these indices has.
   Halide::Expr numberOf(llvm::ArrayRef<Halide::Expr> indices, llvm::ArrayRef<SizeAttr> shape);
   /// Defines `func` as `value`, whose indices are those of `element`.
@@ -74,8 +76,8 @@ private:
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
   /// A softmax nested in it.
   Halide::Expr addNestedSoftmax(ReduceOp op, Environment &outer, int consumer);
-  /// Defines the Func of `stage` as the sum of `term` (of index values, in a stage's loops) over all index values below
-  /// `counts`: blocks of f32, added in f64, as NestSum.cpp says.
+  /// Defines the Func of `stage` as the sum of `term` (of numbers of index values, in a stage's loops) over all numbers
+  /// below `counts`: blocks of f32, added in f64, as NestSum.cpp says.
   void addSum(Stage stage, llvm::ArrayRef<Halide::Expr> counts, Halide::Type type,
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
   Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
@@ -98,7 +100,7 @@ private:
 
   StepLowering &kernel;
   std::string name;
-  llvm::SmallVector<SizeAttr> shape;
+  llvm::SmallVector<IndexValues> values;   ///< Of the tensor's indices: all, or those of a block.
   Halide::Var element{"element$"};         ///< The number of the element that a thread computes.
   llvm::SmallVector<IndexBinding> indices; ///< What it stands for.
   std::optional<Halide::RDom> elements;    ///< All of them, where the tensor has a dimension.

@@ -95,7 +95,7 @@ GpuSoftmax GpuNest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) 
   mlir::Region *sink = op.getSink() ? &definition(op.getSink()) : nullptr;
   Var row(kernel.uniqueName("row$"));
   llvm::ArrayRef<SizeAttr> sizes = op.getScore().getType().getShape();
-  llvm::SmallVector<IndexBinding> own = indicesOf(row, sizes.drop_back());
+  llvm::SmallVector<IndexBinding> own = indicesOf(row, allValues(sizes.drop_back()));
   llvm::SmallVector<Expr> at;
   Environment environment;
   for (auto [position, binding] : llvm::enumerate(rows)) {
@@ -132,7 +132,7 @@ Expr GpuNest::addNestedSoftmax(ReduceOp op, Environment &outer, int consumer) {
     at.push_back(Halide::clamp(binding.expr, 0, lastIndex(kernel, rowSizes.back())));
   }
   Environment environment;
-  for (auto [index, binding] : llvm::zip_equal(found, indicesOf(row, rowSizes)))
+  for (auto [index, binding] : llvm::zip_equal(found, indicesOf(row, allValues(rowSizes))))
     environment.indices[index] = binding;
   softmax.row = numberOf(at, rowSizes);
   addStatistics(softmax, name + "_softmax", environment, row, keySizes, op.getSink());

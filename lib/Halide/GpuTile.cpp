@@ -1,6 +1,7 @@
 //===- GpuTile.cpp - A weighted sum on a GPU: what a block computes ---------===//
 
 #include "GpuTile.h"
+#include "GpuMemory.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -27,7 +28,7 @@ GpuTile::GpuTile(StepLowering &kernel, WeightedSumOp op, PlanKind kind)
   outer = {part, block};
   const GpuPlan &gpu = *kernel.plan.gpu;
   Expr mostParts = Halide::max(ceilDivide(keyCount, plan.chunk) / gpu.partChunks, 1);
-  parts = Halide::clamp(ceilDivide(gpu.splitBlocks, Halide::max(blocks, 1)), 1, mostParts);
+  parts = Halide::clamp(ceilDivide(gpu.splitBlocks, blocks), 1, mostParts);
 }
 
 //===----------------------------------------------------------------------===//
@@ -40,6 +41,7 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
   unsigned last = shape.size() - 1;
   Expr rest = block, rowCount = 1;
   blocks = 1;
+  auto sizeOf = [&](unsigned position) { return atLeastOne(extent(kernel, shape[position])); };
   auto take = [&](Expr count) {
     Expr index = rest % count;
     rest = rest / count;
@@ -47,13 +49,12 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
     return index;
   };
   for (const SharedKeys &index : shared) {
-    Expr size = extent(kernel, shape[index.position()]);
-    rows.push_back({index, index.group ? Halide::max(extent(kernel, index.group), 1) : size, 0, {}});
+    rows.push_back({index, index.group ? atLeastOne(extent(kernel, index.group)) : sizeOf(index.position()), 0, {}});
     rowCount = rowCount * rows.back().count;
   }
-  column = take(ceilDivide(extent(kernel, shape[last]), plan.columns)) * plan.columns + e;
+  column = take(ceilDivide(sizeOf(last), plan.columns)) * plan.columns + e;
   Expr row = take(ceilDivide(rowCount, plan.rows)) * plan.rows + q;
-  exists = {column < extent(kernel, shape[last]), row < rowCount};
+  exists = {column < sizeOf(last), row < rowCount};
   indices.resize(shape.size());
   for (RowIndex &index : llvm::reverse(rows)) {
     bool isFirst = &index == &rows.front();
@@ -61,7 +62,7 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
     row = row / index.count;
   }
   for (unsigned position = last; position-- > 0;) {
-    Expr size = extent(kernel, shape[position]);
+    Expr size = sizeOf(position);
     auto own = llvm::find_if(rows, [&](const RowIndex &row) { return row.shared.position() == position; });
     if (own == rows.end()) {
       indices[position] = take(size);

@@ -101,7 +101,7 @@ void Matrix::define() {
   Environment environment;
   bindIndices(environment);
   Expr value = MatrixRegion(*this, environment).expression(yielded(op.getBody()));
-  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), vars);
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 

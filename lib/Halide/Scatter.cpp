@@ -105,7 +105,7 @@ void Scatter::define() {
   for (auto [position, var] : llvm::enumerate(vars))
     environment.bind(op.getBody().getArgument(vars.size() - 1 - position), var);
   Expr value = AroundSum(kernel, environment, sum).expression(yielded(op.getBody()));
-  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), vars);
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
 }
 

@@ -88,17 +88,27 @@ IndexValues StepLowering::values(mlir::BlockArgument index) {
 Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
   if (!earlier.defined()) {
     earlier = Halide::ImageParam(typeInMemory(tensor), at.size(), uniqueName(tensorName(kernel, tensor) + "_earlier"));
+    if (plan.gpu && !at.empty())
+      earlier.dim(0).set_stride(Expr());
     inputs.push_back(earlier);
     inputArguments.push_back(storage.place(tensor));
   }
   return earlier(at);
 }
 
-Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::vector<Halide::Var> &at) {
+Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::vector<Expr> &at) {
   auto statement = tensor.getDefiningOp<TensorOp>();
   if (!blocks || isPairs(tensor) || !blocks->isAdded(statement))
     return value;
-  return before(tensor, std::vector<Expr>(at.begin(), at.end())) + value;
+  if (!plan.gpu)
+    return before(tensor, at) + value;
+  // A device's memory is not cleared before the first block that adds.
+  llvm::SmallVector<std::optional<unsigned>> own = blocks->axesOf(statement);
+  Expr rowsBefore = 0;
+  for (unsigned axis = 0; axis < blocks->rows.size(); ++axis)
+    if (!llvm::is_contained(own, std::optional(axis)))
+      rowsBefore += axisValue(2 * axis);
+  return Halide::select(rowsBefore == 0, constant(value.type(), 0), before(tensor, at)) + value;
 }
 
 /// Whether there is only a block of `tensor`, whose indices begin where the block does.

@@ -41,7 +41,7 @@ public:
   /// What this element of `tensor`, which the step stores, is before that.
   Halide::Expr before(mlir::Value tensor, const std::vector<Halide::Expr> &at);
   /// `value`, and what earlier blocks have added to this element of `tensor`, where blocks add to it.
-  Halide::Expr withEarlierBlocks(Halide::Expr value, mlir::Value tensor, const std::vector<Halide::Var> &at);
+  Halide::Expr withEarlierBlocks(Halide::Expr value, mlir::Value tensor, const std::vector<Halide::Expr> &at);
   bool isInBlocks() const { return blocks; }
   /// The type that the elements of a stored tensor have in memory.
   Halide::Type typeInMemory(mlir::Value tensor) const { return storage.type(tensor); }

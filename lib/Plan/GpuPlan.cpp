@@ -81,5 +81,5 @@ void Plan::printForGpu(llvm::raw_ostream &os) const {
   os << "statements: an element a thread, " << gpu->elementThreads << " threads a block\n";
   for (const SumPlan &sum : sums)
     sum.print(os, "an element a thread");
-  printRanges(os);
+  printBlocks(os);
 }

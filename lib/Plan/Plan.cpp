@@ -205,10 +205,10 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
-  else
-    plan.blocks = findPairBlocks(kernel);
+  plan.blocks = findPairBlocks(kernel);
   for (const PairBlocks &blocks : plan.blocks) {
-    addRanges(plan.ranges, blocks);
+    if (!plan.gpu) // a GPU visits all keys of a block
+      addRanges(plan.ranges, blocks);
     // A tile of which few rows are used costs less than a second form of each statement costs to compile.
     for (MatrixPlan &matrix : plan.matrices)
       if (blocks.contains(matrix.statement))

@@ -96,12 +96,12 @@ void Plan::print(llvm::raw_ostream &os) const {
   for (const ScatterPlan &scatter : scatters)
     os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "
        << scatter.places << '\n';
-  for (const PairBlocks &each : blocks)
-    os << each.str() << '\n';
-  printRanges(os);
+  printBlocks(os);
 }
 
-void Plan::printRanges(llvm::raw_ostream &os) const {
+void Plan::printBlocks(llvm::raw_ostream &os) const {
+  for (const PairBlocks &each : blocks)
+    os << each.str() << '\n';
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible
        << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';

@@ -2,7 +2,9 @@
  *
  * Tensors with an element for each query and key are never stored as a whole: there is a block of them, for as many
  * rows as ROOM holds. The steps of a program that write and read them run for one block, then for the next. To them a
- * block is a tensor whose indices begin where the block does; so is the part of an output that belongs to it.
+ * block is a tensor whose indices begin where the block does; so is the part of an output that belongs to it. On a
+ * device outputs are whole: steps are told which part is theirs, and what is added first takes the place of what was
+ * there. So all blocks are run there, and one where there are none.
  *
  * The blocks depend on the sizes alone: results do not depend on the number of threads.
  *
@@ -13,6 +15,9 @@
 /* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
  */
 enum { ROOM = 4 << 20 };
+
+/* The same on a device: enough for each of its processors to have work. */
+enum { DEVICE_ROOM = 64 << 20 };
 
 /* Rows of a block lie this many elements further apart than a multiple of it, so that those of a column do not want the
  * same place in a cache. */
@@ -36,6 +41,13 @@ typedef struct {
   int32_t keys[2];                   /* what the first step writes */
 } block_run;
 
+static const attn_device *device_of(const block_run *state) { return state->run->program->device; }
+
+/* Whether steps get a buffer of the present block alone. */
+static int is_cut(const block_run *state, const attn_block_tensor *tensor) {
+  return tensor->is_pairs || !device_of(state);
+}
+
 static int64_t element_bytes(const attn_halide_buffer *buffer) { return buffer->type_bits / 8; }
 
 /* The dimension of a buffer that is dimension `i` of its tensor: the last of a tensor is the first of a buffer. */
@@ -57,10 +69,13 @@ static void clear(const attn_halide_buffer *buffer, int32_t dimension, char *dat
     clear(buffer, dimension - 1, data + i * along->stride * element_bytes(buffer));
 }
 
+/* No buffer on a device may be empty. */
+static int64_t at_least_one(int64_t count) { return count ? count : 1; }
+
 /* How many elements pairs have along dimension `i` of a block. */
 static int64_t block_extent(const block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
                             int64_t i) {
-  return tensor->axes[i] < 0 ? dimension_of(pairs, i)->extent : state->counts[tensor->axes[i]];
+  return tensor->axes[i] < 0 ? dimension_of(pairs, i)->extent : at_least_one(state->counts[tensor->axes[i]]);
 }
 
 static int64_t padded(int64_t keys) { return (keys + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING; }
@@ -89,10 +104,10 @@ static void choose_counts(block_run *state) {
     state->counts[axis] = 1;
   state->counts[key] = state->extents[key];
   for (int64_t axis = key - 1; axis >= 0; --axis) {
-    int64_t most = ROOM / block_bytes(state), extent = state->extents[axis];
+    int64_t most = (device_of(state) ? DEVICE_ROOM : ROOM) / block_bytes(state), extent = state->extents[axis];
     if (most < 1)
       most = 1;
-    int64_t blocks = (extent + most - 1) / most;
+    int64_t blocks = at_least_one((extent + most - 1) / most);
     state->counts[axis] = (extent + blocks - 1) / blocks;
     if (blocks > 1)
       break;
@@ -127,6 +142,8 @@ static void enter_block(const block_run *state) {
     const attn_block_tensor *tensor = &state->blocks->tensors[i];
     const attn_halide_buffer *whole = state->whole[i];
     attn_halide_buffer *buffer = &state->buffers[i];
+    if (!is_cut(state, tensor))
+      continue;
     buffer->host = whole->host;
     for (int64_t j = 0; j < whole->dimensions; ++j) {
       attn_halide_dimension *dimension = dimension_of(buffer, j);
@@ -135,7 +152,7 @@ static void enter_block(const block_run *state) {
         continue;
       const range *block = &state->ranges[tensor->axes[j]];
       dimension->minimum = block->first;
-      dimension->extent = block->count;
+      dimension->extent = (int32_t)at_least_one(block->count);
       if (!tensor->is_pairs)
         buffer->host += (int64_t)block->first * dimension->stride * element_bytes(whole);
     }
@@ -154,7 +171,7 @@ static int run_block(block_run *state) {
       return error;
     *keys = (range){state->keys[0], state->keys[1] - state->keys[0]};
   }
-  if (keys->count <= 0)
+  if (keys->count <= 0 && !device_of(state))
     return 0;
   enter_block(state);
   int error = 0;
@@ -187,18 +204,33 @@ static int run_all(block_run *state) {
   }
 }
 
+/* On a device the first step that writes pairs makes room for them. */
+static int run_on_device(block_run *state) {
+  const attn_blocks *blocks = state->blocks;
+  for (int64_t i = 0; i < blocks->tensor_count; ++i)
+    if (blocks->tensors[i].is_pairs)
+      lay_out(state, &blocks->tensors[i], state->whole[i], 0);
+  int error = run_all(state);
+  for (int64_t i = 0; i < blocks->tensor_count; ++i)
+    if (blocks->tensors[i].is_pairs)
+      device_of(state)->free(0, &state->buffers[i]);
+  return error;
+}
+
 /* Makes the memory for pairs, and runs all blocks. */
 static int run_in_room(block_run *state) {
   const attn_blocks *blocks = state->blocks;
   int64_t rows = 1;
   for (int64_t axis = 0; axis < blocks->axis_count; ++axis)
     rows = state->extents[axis] ? rows : 0;
-  if (!rows)
+  if (!rows && !device_of(state))
     return 0;
   choose_counts(state);
   int error = check_elements(state);
   if (error)
     return error;
+  if (device_of(state))
+    return run_on_device(state);
   size_t bytes = (size_t)block_bytes(state);
   char *memory = halide_malloc(0, bytes), *next = memory;
   if (!memory)
@@ -237,7 +269,8 @@ static void set_arguments(block_run *state, attn_halide_buffer *keys, attn_halid
     state->buffers[i] = *whole;
     state->buffers[i].dimension = dimensions;
     dimensions += whole->dimensions;
-    arguments[blocks->tensors[i].argument] = &state->buffers[i];
+    if (is_cut(state, &blocks->tensors[i]))
+      arguments[blocks->tensors[i].argument] = &state->buffers[i];
   }
 }
 
@@ -268,7 +301,7 @@ int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, 
     attn_halide_dimension two;
     set_arguments(&state, &keys, &two);
     for (size_t i = 0; i < tensors; ++i)
-      if (!blocks->tensors[i].is_pairs)
+      if (!blocks->tensors[i].is_pairs && !device_of(&state))
         clear(state.whole[i], state.whole[i]->dimensions - 1, state.whole[i]->host);
     error = run_in_room(&state);
     for (size_t i = 0; i < tensors; ++i)

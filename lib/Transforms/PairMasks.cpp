@@ -54,17 +54,27 @@ static void applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
 /// Makes a tensor that is a multiple of one that is masked 0 where that is, whatever it is multiplied by.
 void PairTensors::mask(TensorOp tensor) { applyMasks(tensor, masksOf(tensor)); }
 
-/// Drops the choice of 0 where `tensor` is another tensor's elements that are 0 there anyway.
-void PairTensors::dropChoice(TensorOp tensor) {
-  auto choice = formulaOf(tensor).getDefiningOp<arith::SelectOp>();
-  auto read = choice ? choice.getTrueValue().getDefiningOp<ReadOp>() : ReadOp();
-  if (!read || !stored.contains(read.getTensor()) ||
-      !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()))
-    return;
+/// The read that all elements of `tensor` are: of pairs, maybe with a choice of 0 where those are 0 anyway. Or null.
+ReadOp PairTensors::copied(TensorOp tensor) {
+  Value formula = formulaOf(tensor);
+  auto choice = formula.getDefiningOp<arith::SelectOp>();
+  auto read = (choice ? choice.getTrueValue() : formula).getDefiningOp<ReadOp>();
+  if (!read || !contains(read.getTensor()) || !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()))
+    return {};
+  if (!choice)
+    return read;
   auto mask = choice.getCondition().getDefiningOp<ReadOp>();
-  if (mask && choosesZero(choice) && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
-      llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor()))
-    tensor.getBody().front().getTerminator()->setOperand(0, read);
+  bool isZeroAnyway = mask && choosesZero(choice) && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
+                      llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor());
+  return isZeroAnyway ? read : ReadOp();
+}
+
+/// Drops the choice of 0 where `tensor` is elements of stored pairs that are 0 there anyway.
+void PairTensors::dropChoice(TensorOp tensor) {
+  ReadOp read = copied(tensor);
+  if (!read || !stored.contains(read.getTensor()))
+    return;
+  tensor.getBody().front().getTerminator()->setOperand(0, read);
   eraseUnused(tensor.getBody().front());
 }
 

@@ -44,6 +44,7 @@ private:
   // Where they are 0 (PairMasks.cpp).
   llvm::SmallVector<mlir::Value> masksOf(TensorOp tensor);
   void mask(TensorOp tensor);
+  ReadOp copied(TensorOp tensor);
   void dropChoice(TensorOp tensor);
   void dropConditions(TensorOp sum);
   mlir::Value maskOfCondition(mlir::Value condition, llvm::ArrayRef<mlir::Value> indices);

@@ -21,16 +21,15 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   manager.nest<KernelOp>().addPass(createCSEPass());
 }
 
-void attn::buildSimplification(OpPassManager &manager, bool inBlocks) {
+void attn::buildSimplification(OpPassManager &manager) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
   kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
   kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax
-  if (inBlocks)
-    kernel.addPass(createAttnStorePairs()); // gradients: what several sums over pairs read
-  kernel.addPass(createAttnInline());       // scores and masks hold their whole formula
+  kernel.addPass(createAttnStorePairs());  // gradients: what several sums over pairs read
+  kernel.addPass(createAttnInline());      // scores and masks hold their whole formula
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnFoldConditions()); // what a sum's `where` says already
@@ -51,5 +50,5 @@ void attn::buildSimplification(OpPassManager &manager, bool inBlocks) {
 
 void attn::registerSimplification() {
   PassPipelineRegistration<>("attn-simplify", "All passes from the front end's form to raised attention",
-                             [](OpPassManager &manager) { buildSimplification(manager, /*inBlocks=*/true); });
+                             [](OpPassManager &manager) { buildSimplification(manager); });
 }

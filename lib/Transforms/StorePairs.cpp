@@ -56,6 +56,8 @@ static bool isInBlocks(KernelOp kernel) {
 /// What cannot be computed in blocks is left as it was.
 void StorePairs::runOnOperation() {
   KernelOp kernel = getOperation();
+  if (kernel->hasAttr(KernelOp::wholeName))
+    return;
   auto tensors = [](KernelOp kernel) { return kernel.getBody().front().getOps<TensorOp>(); };
   SmallVector<std::string> names; // softmaxes first
   for (bool ofSoftmax : {true, false})
@@ -160,10 +162,12 @@ static bool isDear(TensorOp tensor) {
       .wasInterrupted();
 }
 
-/// Finds the pairs that two statements need which are stored or sums; and those that a sum reads, if they cost more
-/// than arithmetic: its other factors have more indices. Others are part of what reads them.
+/// Finds the pairs that two statements need which are stored or sums, unless they are others under a second name; and
+/// those that a sum reads, if they cost more than arithmetic: its other factors have more indices. Others are part of
+/// what reads them.
 void PairTensors::findStored() {
   llvm::DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> consumers;
+  llvm::DenseSet<Value> summedCopies;
   for (Operation &op : llvm::reverse(*weights->getBlock())) {
     auto tensor = dyn_cast<TensorOp>(op);
     if (!tensor || !contains(tensor.getResult()))
@@ -175,13 +179,17 @@ void PairTensors::findStored() {
       bool isPart = contains(reader.getResult()) && !stored.contains(reader.getResult());
       if (!contains(reader.getResult()) && isPointwise(reader)) // a mask
         continue;
-      isSummed |= !contains(reader.getResult());
+      isSummed |= !contains(reader.getResult()) || summedCopies.contains(reader.getResult());
       if (isPart)
         needing.insert(consumers[reader].begin(), consumers[reader].end());
       else
         needing.insert(reader);
     }
-    if (needing.size() >= 2 && (isSummed || isDear(tensor)))
+    ReadOp other = copied(tensor);
+    bool isCopy = other && !other.getTensor().hasOneUse();
+    if (isCopy && isSummed)
+      summedCopies.insert(tensor.getResult());
+    else if (!isCopy && needing.size() >= 2 && (isSummed || isDear(tensor)))
       stored.insert(tensor.getResult());
     consumers[tensor] = std::move(needing);
   }
@@ -247,11 +255,12 @@ void PairTensors::store() {
     if (stored.contains(tensor.getResult()) ||
         (!contains(tensor.getResult()) && !isPointwise(tensor) && readsPairs(tensor)))
       readers.push_back(tensor);
+  for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>())
+    if (!stored.contains(tensor.getResult()))
+      dropChoice(tensor);
   for (TensorOp reader : readers)
-    if (!stored.contains(reader.getResult())) {
-      dropChoice(reader);
+    if (!stored.contains(reader.getResult()))
       dropConditions(reader);
-    }
   for (TensorOp reader : readers)
     swallow(reader);
   for (TensorOp tensor : storedTensors())

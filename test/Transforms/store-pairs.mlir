@@ -112,6 +112,119 @@ attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
   attn.return %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32, %grad_v : !attn.tensor<[N, E], f32> as f32
 }
 
+// The gradient of a term of the score is that of the score: all sums read the one.
+// CHECK-LABEL: attn.kernel @copies(
+// CHECK:         "grad_score"(%m: M, %n: N) : f32 attributes {attn.pairs}
+// CHECK-NOT:     attn.pairs
+// CHECK:         %grad_k = attn.tensor
+// CHECK:           attn.read %grad_score[%m, %n]
+// CHECK:         %grad_q = attn.tensor
+// CHECK:           attn.read %grad_score[%m, %n]
+attn.kernel @copies(%x: !attn.tensor<[M, N], f32>, %q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %far: !attn.tensor<[M], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %grad_score = attn.tensor "grad_score"(%m: M, %n: N) : f32 {
+    %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.reduce sum(%d: D) : f32 {
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    %5 = arith.mulf %0, %1 : f32
+    attn.yield %5 : f32
+  }
+  %grad_slope = attn.tensor "grad_slope"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %far[%m] : !attn.tensor<[M], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_dot = attn.tensor "grad_dot"(%m: M, %n: N) : f32 {
+    %0 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_dot[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_dot[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32, %grad_slope : !attn.tensor<[M], f32> as f32
+}
+
+// What is computed as a whole is left as it is.
+// CHECK-LABEL: attn.kernel @whole(
+// CHECK-NOT:     attn.pairs
+attn.kernel @whole(%x: !attn.tensor<[M, N], f32>, %q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %far: !attn.tensor<[M], f32>) attributes {attn.whole} {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %grad_score = attn.tensor "grad_score"(%m: M, %n: N) : f32 {
+    %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.reduce sum(%d: D) : f32 {
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    %5 = arith.mulf %0, %1 : f32
+    attn.yield %5 : f32
+  }
+  %grad_slope = attn.tensor "grad_slope"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %far[%m] : !attn.tensor<[M], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_dot = attn.tensor "grad_dot"(%m: M, %n: N) : f32 {
+    %0 = attn.read %grad_score[%m, %n] : !attn.tensor<[M, N], f32>
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_dot[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_dot[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[M, D], f32> as f32, %grad_k : !attn.tensor<[N, D], f32> as f32, %grad_slope : !attn.tensor<[M], f32> as f32
+}
+
 // One sum alone reads the weights: they belong into it.
 // CHECK-LABEL: attn.kernel @one_sum(
 // CHECK-NOT:     attn.pairs

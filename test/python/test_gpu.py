@@ -53,7 +53,7 @@ def assert_equal(kernel, found, expected, tolerance):
         finite = np.isfinite(reference)
         assert np.array_equal(result[~finite], reference[~finite], equal_nan=True), info.name
         result, reference = (np.atleast_1d(np.where(finite, values, 0)) for values in (result, reference))
-        scale = np.abs(reference).max(axis=-1, keepdims=True, initial=0) + np.abs(reference).mean() + 1e-30
+        scale = np.abs(reference).max(axis=-1, keepdims=True, initial=0) + np.abs(reference).sum() / max(reference.size, 1) + 1e-30
         error = np.abs(result - reference) / scale
         assert error.max(initial=0) <= tolerance, f"{info.name}: {error.max()}"
 
@@ -66,6 +66,78 @@ def test_runs_as_opencl(name):
         arguments, _ = draw(name, kernel, number)
         tolerance = TOLERANCE["f32"] * CASES[name].worse
         assert_equal(kernel, kernel(**arguments), kernel.reference(**arguments), tolerance)
+
+
+def backward_arguments(forward, backward, arguments, random):
+    """What a backward kernel reads: inputs, what the forward kernel gives, and gradients of the outputs."""
+    saved = forward(**arguments)
+    saved = saved if isinstance(saved, tuple) else (saved,)
+    known = {**arguments, **{info.name: np.asarray(array) for info, array in zip(forward.outputs, saved)}}
+    for info in backward.inputs:
+        if info.name not in known:
+            known[info.name] = random.standard_normal(known[info.name.removeprefix("grad_")].shape).astype("f")
+    return {info.name: known[info.name] for info in backward.inputs}
+
+
+#: Where a tensor would be as large as all pairs there is a block of it: in all but the first.
+WITH_GRADIENTS = ["causal", "alibi", "relative_keys", "dropout", "t5_bias", "talking_heads"]
+
+
+@needs_opencl
+@pytest.mark.parametrize("name", WITH_GRADIENTS)
+def test_gradients(name):
+    random = np.random.default_rng(3)
+    kernels = [attn.compile(EXAMPLES / f"{name}.attn", target=target).grad() for target in ("host", "opencl")]
+    arguments, _ = draw(name, attn.compile(EXAMPLES / f"{name}.attn"), 1)
+    given = backward_arguments(*kernels[0], arguments, random)
+    assert_equal(kernels[1][1], kernels[1][1](**given), kernels[0][1](**given), 3 * TOLERANCE["f32"])
+
+
+LEARNED = """
+attention learned(q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E], slope: f32[H]) {
+  score[b, h, m, n]  = sum[d](q[b, h, m, d] * k[b, h, n, d]) / sqrt(D) + slope[h] * (n - m)
+  weight[b, h, m, n] = softmax[n](score[b, h, m, n] where n <= m + N - M)
+  out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h, n, e])
+  return out
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return [attn.compile(LEARNED, target=target).grad() for target in ("host", "opencl")]
+
+
+@needs_opencl
+@pytest.mark.parametrize(
+    "sizes", [(2, 2, 2100, 2101), (2, 3, 37, 65), (2, 2, 0, 5), (2, 2, 5, 0), (0, 2, 5, 5), (2, 0, 5, 5)], ids=str
+)
+def test_gradients_block_by_block(learned, sizes):
+    """Three blocks of pairs; one; and none, where gradients of what there is are 0."""
+    b, h, m, n = sizes
+    random = np.random.default_rng(sum(sizes))
+    shapes = {"q": (b, h, m, 4), "k": (b, h, n, 4), "v": (b, h, n, 3), "slope": (h,)}
+    arguments = {name: random.standard_normal(shape).astype("f") for name, shape in shapes.items()}
+    arguments["slope"] *= np.float32(0.01)  # scores stay small where keys are far
+    (forward, backward), (_, on_device) = learned
+    given = backward_arguments(forward, backward, arguments, random)
+    assert_equal(on_device, on_device(**given), backward(**given), 3 * TOLERANCE["f32"])
+
+
+BOTH = """
+attention both(q: f32[M, D], k: f32[N, D]) {
+  weight[m, n]  = softmax[n](sum[d](q[m, d] * k[n, d]))
+  out[m, e: D]  = sum[n](weight[m, n] * k[n, e])
+  twice[n, d]   = 2 * k[n, d]
+  return out, twice
+}
+"""
+
+
+@needs_opencl
+def test_an_output_without_elements_beside_one_that_has_some():
+    out, twice = attn.compile(BOTH, target="opencl")(np.zeros((0, 3), "f"), np.ones((5, 3), "f"))
+    assert np.asarray(out).shape == (0, 3) and (np.asarray(twice) == 2).all()
 
 
 @needs_opencl

@@ -82,7 +82,7 @@ protected:
     };
     auto before = run();
     mlir::PassManager manager(&context);
-    attn::buildSimplification(manager, /*inBlocks=*/true);
+    attn::buildSimplification(manager);
     ASSERT_TRUE(mlir::succeeded(manager.run(*module)));
     auto after = run();
     ASSERT_EQ(before.size(), after.size());

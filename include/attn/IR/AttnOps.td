@@ -49,6 +49,9 @@ def Attn_KernelOp : Attn_Op<"kernel", [
       `attn-check-bounds`): a list of `{statement, tensor, dimension, size}`. Outputs 2i and 2i + 1 are the least and the
       greatest value of the subscript that element i tells: where `statement` reads `tensor`, that of the dimension, which
       has this size.
+
+    `attn.whole`, where it is given, says that each statement is computed as a whole, never for one block of rows after
+    the other (see the pass `attn-store-pairs`).
   }];
   let arguments = (ins
     SymbolNameAttr:$sym_name,
@@ -91,6 +94,8 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     static constexpr ::llvm::StringRef boundsName = "attn.bounds";
     /// What the name of a checking kernel has after that of its kernel. No kernel of a source has such a name.
     static constexpr ::llvm::StringRef boundsSuffix = ".bounds";
+    /// Each statement of such a kernel is computed as a whole, never for one block of rows after the other.
+    static constexpr ::llvm::StringRef wholeName = "attn.whole";
     /// What the names of the two kernels have that `attn-differentiate` makes of one.
     static constexpr ::llvm::StringRef forwardSuffix = "_forward", backwardSuffix = "_backward";
   }];

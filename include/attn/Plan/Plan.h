@@ -178,7 +178,7 @@ struct Plan {
 private:
   void chooseForGpu(bool isDouble);
   void printForGpu(llvm::raw_ostream &os) const;
-  void printRanges(llvm::raw_ostream &os) const;
+  void printBlocks(llvm::raw_ostream &os) const;
 };
 
 } // namespace attn

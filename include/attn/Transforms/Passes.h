@@ -31,10 +31,8 @@ struct Rewrite {
 /// Appends to `rewrites`, which must outlive `context`, what passes over its modules do from here on.
 void collectRewrites(mlir::MLIRContext &context, std::vector<Rewrite> &rewrites);
 
-/// Appends what turns the front end's kernels into the form that plans and lowerings take. `inBlocks` says that what
-/// lowers them can compute statements for a block of rows at a time (attn/Analysis/PairBlocks.h).
-/// `manager` runs on modules.
-void buildSimplification(mlir::OpPassManager &manager, bool inBlocks);
+/// Appends what turns the front end's kernels into the form that plans and lowerings take. `manager` runs on modules.
+void buildSimplification(mlir::OpPassManager &manager);
 
 /// Appends what makes a forward and a backward kernel of each of the front end's kernels: the gradients by `inputs`, or
 /// by all floating-point ones. `manager` runs on modules.
