@@ -13,37 +13,61 @@ namespace attn::python {
 namespace {
 
 /// An OpenMP runtime: what GCC calls for a parallel region, which LLVM's and Intel's have as well, and the standard's
-/// function that says how many threads the next one of this thread has.
+/// functions that say how many threads the next one of this thread has, and which of a region's this is.
 struct OpenMp {
   void (*parallelRegion)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
   int (*mostThreads)();
+  int (*threadNumber)();
 
-  bool isThere() const { return parallelRegion && mostThreads; }
+  bool isThere() const { return parallelRegion && mostThreads && threadNumber; }
 };
 
 OpenMp openMp;
 std::atomic<int> most = 0; ///< Of setNumThreads.
 
-struct Loop {
+/// A loop's iterations in equal shares. A thread begins with its own, so that what one step has written is read by the
+/// thread in whose cache it is; then it helps the others.
+class Loop {
+public:
+  Loop(void (*task)(void *, int), void *closure, int count, int threads)
+      : task(task), closure(closure), shareCount(std::min(threads, mostShares)) {
+    for (int64_t number = 0; number < shareCount; ++number) {
+      shares[number].next = number * count / shareCount;
+      shares[number].end = (number + 1) * count / shareCount;
+    }
+  }
+
+  void run(int thread) {
+    for (int number = 0; number < shareCount; ++number) {
+      Share &share = shares[(thread + number) % shareCount];
+      for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+        task(closure, static_cast<int>(i));
+    }
+  }
+
+private:
+  struct alignas(64) Share {
+    std::atomic<int64_t> next; ///< That nobody has begun.
+    int64_t end;
+  };
+  static constexpr int mostShares = 64;
+
   void (*task)(void *, int);
   void *closure;
-  int64_t count;
-  std::atomic<int64_t> next = 0; ///< That nobody has begun.
-
-  static void runWhatIsLeft(void *data) {
-    auto *loop = static_cast<Loop *>(data);
-    for (int64_t i; (i = loop->next.fetch_add(1, std::memory_order_relaxed)) < loop->count;)
-      loop->task(loop->closure, static_cast<int>(i));
-  }
+  int shareCount;
+  Share shares[mostShares];
 };
 
 void parallelFor(void *, void (*task)(void *, int), void *closure, int count) {
-  Loop loop{task, closure, count};
   int threads = std::min(most ? most.load() : openMp.mostThreads(), count);
-  if (threads > 1)
-    openMp.parallelRegion(Loop::runWhatIsLeft, &loop, threads, 0);
-  else
-    Loop::runWhatIsLeft(&loop);
+  if (threads > 1) {
+    Loop loop(task, closure, count, threads);
+    auto body = [](void *data) { static_cast<Loop *>(data)->run(openMp.threadNumber()); };
+    openMp.parallelRegion(body, &loop, threads, 0);
+    return;
+  }
+  for (int i = 0; i < count; ++i)
+    task(closure, i);
 }
 
 template <typename Function> void find(Function *&function, const char *name) {
@@ -57,6 +81,7 @@ void useOpenMp() {
   std::call_once(once, [] {
     find(openMp.parallelRegion, "GOMP_parallel");
     find(openMp.mostThreads, "omp_get_max_threads");
+    find(openMp.threadNumber, "omp_get_thread_num");
     if (openMp.isThere())
       attn::setThreadPool(parallelFor, nullptr);
   });
