@@ -20,6 +20,12 @@ static llvm::Error textError(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
+static DialectRegistry dialects() {
+  DialectRegistry registry;
+  registry.insert<AttnDialect, arith::ArithDialect, math::MathDialect>();
+  return registry;
+}
+
 static llvm::SourceMgr sourceManager(std::string_view source, const std::string &name) {
   llvm::SourceMgr sources;
   sources.AddNewSourceBuffer(llvm::MemoryBuffer::getMemBufferCopy(source, name), llvm::SMLoc());
@@ -27,7 +33,7 @@ static llvm::SourceMgr sourceManager(std::string_view source, const std::string 
 }
 
 Program::Program(std::string_view source, const CompileOptions &options)
-    : options(options), context(attnDialects(), MLIRContext::Threading::DISABLED),
+    : options(options), context(dialects(), MLIRContext::Threading::DISABLED),
       sources(sourceManager(source, options.name)), report(text), handler(sources, &context, report) {
   context.loadAllAvailableDialects();
 }

@@ -10,8 +10,6 @@
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/DenseSet.h"
@@ -19,16 +17,7 @@
 using namespace attn;
 using namespace mlir;
 
-DialectRegistry attn::attnDialects() {
-  DialectRegistry registry;
-  registry.insert<AttnDialect, arith::ArithDialect, math::MathDialect>();
-  return registry;
-}
-
-static void markAll(ModuleOp module) {
-  for (KernelOp kernel : module.getOps<KernelOp>())
-    kernel->setAttr(KernelOp::wholeName, UnitAttr::get(kernel.getContext()));
-}
+static void mark(KernelOp kernel) { kernel->setAttr(KernelOp::wholeName, UnitAttr::get(kernel.getContext())); }
 
 /// Whether a tensor of `whole` that is no output is as large as pairs that `inBlocks`, the same kernel, stores a block
 /// of at a time.
@@ -49,17 +38,18 @@ static bool storesPairs(KernelOp whole, KernelOp inBlocks) {
 void attn::markWhole(ModuleOp module) {
   std::string text;
   llvm::raw_string_ostream(text) << module;
-  MLIRContext context(attnDialects(), MLIRContext::Threading::DISABLED);
+  MLIRContext context(module.getContext()->getDialectRegistry(), MLIRContext::Threading::DISABLED);
   PassManager passes(&context);
   buildSimplification(passes);
   auto inBlocks = parseSourceString<ModuleOp>(text, &context);
   OwningOpRef<ModuleOp> whole = inBlocks->clone();
-  markAll(*whole);
+  llvm::for_each(whole->getOps<KernelOp>(), mark);
   // What fails here fails again in `module`, and is reported there.
-  bool areKnown = succeeded(passes.run(*inBlocks)) && succeeded(passes.run(*whole));
+  if (failed(passes.run(*inBlocks)) || failed(passes.run(*whole)))
+    return;
   for (KernelOp kernel : module.getOps<KernelOp>()) {
     auto sameIn = [&](ModuleOp other) { return other.lookupSymbol<KernelOp>(kernel.getSymName()); };
-    if (areKnown && !storesPairs(sameIn(*whole), sameIn(*inBlocks)))
-      kernel->setAttr(KernelOp::wholeName, UnitAttr::get(kernel.getContext()));
+    if (!storesPairs(sameIn(*whole), sameIn(*inBlocks)))
+      mark(kernel);
   }
 }

@@ -7,9 +7,6 @@
 
 namespace attn {
 
-/// What a context of the front end's kernels must know.
-mlir::DialectRegistry attnDialects();
-
 /// Marks the kernels of `module`, which are in the front end's form, that a GPU computes statement by statement
 /// (KernelOp::wholeName): its tiles hold the pairs of query and key, and need no memory. Left are those of which
 /// statements would be as large as all pairs, if they were not computed for one block of rows after the other.

@@ -178,6 +178,7 @@ struct Plan {
 private:
   void chooseForGpu(bool isDouble);
   void printForGpu(llvm::raw_ostream &os) const;
+  /// The blocks, and the keys that masks let through.
   void printBlocks(llvm::raw_ostream &os) const;
 };
 

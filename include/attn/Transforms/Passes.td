@@ -71,8 +71,8 @@ def AttnDifferentiate : Pass<"attn-differentiate", "::mlir::ModuleOp"> {
     The backward kernel is like all others: the gradient of a tensor is the sum of what its readers contribute, weights are
     computed again from scores and log-sum-exp, and what has an element for each query and key is summed where it is
     computed. A weight's exponential has `fastmath<afn>`: its operand is never positive, and lowerings take the one that
-    they have for softmaxes. Integers and conditions have no gradients; a tensor that is read at computed subscripts gets a sum over
-    the places that read it. The pass comes after attn-outline: each softmax must be a tensor of its own.
+    they have for softmaxes. Integers and conditions have no gradients; a tensor that is read at computed subscripts gets
+    a sum over the places that read it. The pass comes after attn-outline: each softmax must be a tensor of its own.
 
     ```mlir
     %y = attn.tensor "y"(%n: N) : f32 {
@@ -249,9 +249,10 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
   let summary = "Decides which pairs of query and key are stored, for a block of rows at a time";
   let description = [{
     In the backward kernels of `attn-differentiate` several sums read weights and gradients of scores, which have an element
-    for each query and key. Such a tensor of a kernel that is not `attn.whole` gets the attribute `attn.pairs` if two statements would compute it otherwise: it is
+    for each query and key. Such a tensor gets the attribute `attn.pairs` if two statements would compute it otherwise: it is
     stored for some rows, what reads it is computed as far as these rows go, and then come the next rows. Pairs that one
-    statement reads become part of it; one that is another under a second name is read there.
+    statement reads become part of it; what is other pairs under a second name is read there. Kernels that are `attn.whole`
+    are left as they are.
 
     The sums become products of matrices: a factor that is read from pairs, then others; what does not change with the
     sum's indices is multiplied outside. Stored pairs are 0 where their mask is false, so sums need no condition.

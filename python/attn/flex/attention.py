@@ -67,40 +67,9 @@ def flex_attention(
     TypeError for shapes and dtypes that do not fit.
     """
     if torch.compiler.is_dynamo_compiling():
-        attention = _outside_graphs()
-    else:
-        attention = _flex_attention
-    return attention(
-        query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux
-    )
-
-
-_OUTSIDE: Any = None
-
-
-def _outside_graphs() -> Any:
-    """`_flex_attention` as torch.compile must see it. (The decorator imports Dynamo, which takes a second.)"""
-    global _OUTSIDE
-    if _OUTSIDE is None:
-        _OUTSIDE = torch.compiler.disable(
-            _flex_attention, reason="attn.flex_attention traces score_mod and mask_mod itself"
+        return _outside_graphs()(
+            query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux
         )
-    return _OUTSIDE
-
-
-def _flex_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: ScoreMod | None,
-    block_mask: BlockMask | MaskMod | None,
-    scale: float | None,
-    enable_gqa: bool,
-    return_lse: bool,
-    kernel_options: dict[str, Any] | None,
-    *,
-    return_aux: AuxRequest | None,
-) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, AuxOutput]:
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -131,6 +100,19 @@ def _flex_attention(
         lse = statistics.pop(0) if form.lse else None
         return out, AuxOutput(lse=lse, max_scores=statistics.pop(0) if form.max_scores else None)
     return tuple(results) if return_lse else results
+
+
+_OUTSIDE: Any = None
+
+
+def _outside_graphs() -> Any:
+    """`flex_attention` as torch.compile must see it. (A decorator would import Dynamo, which takes a second.)"""
+    global _OUTSIDE
+    if _OUTSIDE is None:
+        _OUTSIDE = torch.compiler.disable(
+            flex_attention, reason="attn.flex_attention traces score_mod and mask_mod itself"
+        )
+    return _OUTSIDE
 
 
 def _grouped_and_broadcast(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[bool, bool]:
