@@ -15,8 +15,8 @@
 using namespace attn;
 using namespace attn::lowering;
 
-/// Loops are not cut into a middle and its edges: that would copy the code of all they hold. Only where there is
-/// nothing but one Func the code is little, and the edges are what a vector's time goes into.
+/// Loops are not cut into a middle and its edges unless their schedule asks for it: that would copy the code of all they
+/// hold. Where there is nothing but one Func the code is little, and the edges are what a vector's time goes into.
 static void neverPartitionLoops(const std::vector<Halide::Func> &outputs) {
   std::vector<Halide::Internal::Function> functions;
   for (const Halide::Func &output : outputs)
@@ -24,11 +24,15 @@ static void neverPartitionLoops(const std::vector<Halide::Func> &outputs) {
   std::map<std::string, Halide::Internal::Function> all = Halide::Internal::build_environment(functions);
   if (all.size() == 1)
     return;
+  auto notByItself = [](Halide::Internal::Definition &stage) {
+    for (Halide::Internal::Dim &loop : stage.schedule().dims())
+      if (loop.partition_policy == Halide::Partition::Auto)
+        loop.partition_policy = Halide::Partition::Never;
+  };
   for (auto &[name, function] : all) {
-    Halide::Func func(function);
-    func.never_partition_all();
-    for (int update = 0; update < func.num_update_definitions(); ++update)
-      func.update(update).never_partition_all();
+    notByItself(function.definition());
+    for (int update = 0; update < static_cast<int>(function.updates().size()); ++update)
+      notByItself(function.update(update));
   }
 }
 

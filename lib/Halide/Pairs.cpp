@@ -34,10 +34,11 @@ class LowerPairs : public IRMutator {
 
   static Expr asNumbers(const Expr &pairs) { return Reinterpret::make(BFloat(16, 2 * pairs.type().lanes()), pairs); }
 
-  /// The number in memory that `bits` reinterprets, if that is what it does.
+  /// The numbers in memory that `bits` reinterprets, if that is what it does.
   static const Load *asLoad(const Expr &bits) {
-    const auto *number = bits.as<Reinterpret>();
-    return number && number->type.is_scalar() ? number->value.as<Load>() : nullptr;
+    const auto *numbers = bits.as<Reinterpret>();
+    const Load *load = numbers ? numbers->value.as<Load>() : nullptr;
+    return load && is_const_one(load->predicate) ? load : nullptr;
   }
 
   /// The part of a vector whose bits `bits` are, if it is one.
@@ -69,10 +70,12 @@ class LowerPairs : public IRMutator {
       return Reinterpret::make(UInt(32, first.type().lanes()), both);
     const Load *low = asLoad(first), *high = asLoad(second);
     if (low && high && low->name == high->name && is_const_one(simplify(high->index - low->index))) {
-      Expr indices = Ramp::make(low->index, make_one(low->index.type()), 2);
-      Expr numbers = Load::make(low->type.with_lanes(2), low->name, indices, low->image, low->param, const_true(2),
-                                ModulusRemainder());
-      return Reinterpret::make(UInt(32), numbers);
+      int lanes = low->type.lanes();
+      Expr indices = lanes == 1 ? Ramp::make(low->index, make_one(low->index.type()), 2)
+                                : Shuffle::make_interleave({low->index, high->index});
+      Expr numbers = Load::make(low->type.with_lanes(2 * lanes), low->name, indices, low->image, low->param,
+                                const_true(2 * lanes), ModulusRemainder());
+      return Reinterpret::make(UInt(32, lanes), numbers);
     }
     return cast(UInt(32, first.type().lanes()), first) | (cast(UInt(32, second.type().lanes()), second) << 16);
   }

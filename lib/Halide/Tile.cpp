@@ -82,8 +82,7 @@ void Tile::bindScore(SoftmaxOp producer, Environment &environment) {
 // Weights, state, output
 //===----------------------------------------------------------------------===//
 
-/// Defines `func` on the keys in range only.
-static void defineOnKeys(Func func, const std::vector<Var> &vars, const std::vector<Expr> &element, Expr value) {
+void defineOnKeys(Func func, const std::vector<Var> &vars, const std::vector<Expr> &element, Expr value) {
   func(vars) = Halide::undef(value.type());
   func(element) = value;
 }
@@ -114,13 +113,13 @@ void Tile::defineWeights() {
       exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, isWhole) - maximum(row));
     }
 
-    sumKeys = keysOfBlock(plan.keyUnroll);
+    sumKeys = keysOfBlock(plan.block, plan.keyUnroll);
     sumBlock = Func(kernel.uniqueName(func.name() + "_sum_block"));
     std::vector<Var> blockVars = tileVars({q, block, chunk});
     std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
     sumBlock(blockVars) = constant(type, 0);
-    sumBlock(blockAt) += exponential(at(q, keyOfBlock(sumKeys)));
-    sumBlocks = blocksOfChunk();
+    sumBlock(blockAt) += exponential(at(q, keyOfBlock(sumKeys, plan.block)));
+    sumBlocks = blocksOfChunk(plan.block);
     blockAt[1] = sumBlocks.x;
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
     sum(rowVars) = constant(type, 0);
@@ -160,14 +159,14 @@ void Tile::defineOutput() {
   if (pairsWeights()) {
     definePairedOutput();
   } else {
-    outputKeys = keysOfBlock(plan.keyUnroll);
-    Expr key = keyOfBlock(outputKeys);
+    outputKeys = keysOfBlock(plan.block, plan.keyUnroll);
+    Expr key = keyOfBlock(outputKeys, plan.block);
     Environment environment = bind(op.getBody(), keyBinding(key));
     TileRegion lowering(*this, environment, false);
     outputBlock(blockAt) =
         plusWeighted(op, outputBlock(blockAt), weights(at(q, key)), lowering.expression(yielded(op.getBody(), 1)));
   }
-  outputBlocks = blocksOfChunk();
+  outputBlocks = blocksOfChunk(outputBlockSize());
   blockAt[2] = outputBlocks.x;
   std::vector<Var> outputVars = tileVars({q, e, chunk});
   std::vector<Expr> outputAt(outputVars.begin(), outputVars.end());
@@ -176,101 +175,13 @@ void Tile::defineOutput() {
   output(outputAt) += outputBlock(blockAt);
 }
 
-void Tile::defineState() {
-  Halide::Type type = computeType(op.getResult().getType().getElementType());
-  std::vector<Var> stateVars = tileVars({q, e});
-  std::vector<Expr> stateAt(stateVars.begin(), stateVars.end());
-  int size = plan.chunk;
-  // Without keys there is one chunk, empty; so that no bound is negative.
-  chunks = RDom(0, (Halide::max(keyCount, 1) + size - 1) / size);
-  std::vector<Var> boundVars = tileVars({});
-  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
-  if (ranged) {
-    chunks.where(chunks.x * size < upper);
-    chunks.where(chunks.x * size + size > lower);
-  }
-  state = Func(kernel.uniqueName(func.name() + "_state"));
-  std::vector<Expr> outputChunk = {q, e, chunks.x}, rowChunk = {q, chunks.x};
-  outputChunk.insert(outputChunk.end(), bounds.begin(), bounds.end());
-  rowChunk.insert(rowChunk.end(), bounds.begin(), bounds.end());
-  // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
-  Expr masked = softmax && op.getWhere().empty() ? Halide::Internal::substitute(chunk.name(), chunks.x, !whole)
-                                                 : Expr(!op.getWhere().empty());
-  unsigned values = softmax ? 3 : 1;
-  Expr visitedBefore = 0, maskedBefore = 0;
-  auto countBefore = [&] {
-    if (!kernel.plan.countChunks)
-      return;
-    visitedBefore = state(stateAt)[values];
-    maskedBefore = state(stateAt)[values + 1];
-  };
-  auto countedAfter = [&](std::vector<Expr> after) {
-    return counted(after, visitedBefore + 1, maskedBefore + cast<int32_t>(masked));
-  };
-  if (!softmax) {
-    state(stateVars) = counted({constant(type, 0)}, 0, 0);
-    countBefore();
-    state(stateAt) = countedAfter({sumOf(stateAt) + output(outputChunk)});
-    return;
-  }
-  Expr start = lowest(type), startSum = constant(type, 0);
-  if (softmax.getSink()) {
-    Environment sinkEnvironment = bind(op.getBody(), keyBinding(k));
-    bindScore(softmax, sinkEnvironment);
-    TileRegion sinkLowering(*this, sinkEnvironment, true);
-    Expr sink = sinkLowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
-    start = select(sink > start, sink, start);
-    startSum = exp2OfNonPositive(sink - start);
-  }
-  state(stateVars) = counted({start, startSum, constant(type, 0)}, 0, 0);
-  countBefore();
-  Halide::FuncRef old = state(stateAt);
-  Expr oldMaximum = old[0], oldSum = old[1], oldOutput = old[2];
-  Expr chunkMaximum = maximum(rowChunk);
-  Expr newMaximum = select(chunkMaximum > oldMaximum, chunkMaximum, oldMaximum);
-  Expr oldScale = exp2OfNonPositive(oldMaximum - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
-  state(stateAt) = countedAfter({newMaximum, oldSum * oldScale + sum(rowChunk) * newScale,
-                                 oldOutput * oldScale + output(outputChunk) * newScale});
-}
-
 void Tile::define() {
   if (softmax)
     defineScore();
   defineWeights();
   defineOutput();
   defineState();
-  unsigned rank = vars.size();
-  Var query = vars[rank - 1 - op.getQuery()];
-  int queries = plan.queries;
-  std::vector<Expr> element = {query % queries, e, query / queries};
-  element.insert(element.end(), others.begin(), others.end());
-  Expr result;
-  unsigned values = softmax ? 3 : 1;
-  if (softmax) {
-    Expr total = state(element)[1], sum = state(element)[2];
-    result = select(total == 0.0f, constant(sum.type(), 0), sum / total);
-  } else {
-    result = sumOf(element);
-  }
-  result = convert(result, kernel.typeInMemory(op.getResult()));
-  if (hasLogSumExp) {
-    std::vector<Expr> first = {q, 0, tile};
-    first.insert(first.end(), others.begin(), others.end());
-    logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
-    logSumExp(tileVars({q})) =
-        convert(lowering::logSumExp(state(first)[0], state(first)[1]), kernel.typeInMemory(softmax.getLogsumexp()));
-    element.erase(element.begin() + 1);
-    func(vars) = Halide::Tuple(result, logSumExp(element));
-  } else if (kernel.plan.countChunks) {
-    func(vars) = Halide::Tuple(result, state(element)[values], state(element)[values + 1]);
-  } else {
-    func(vars) = result;
-  }
-}
-
-Expr Tile::sumOf(const std::vector<Expr> &element) const {
-  Halide::FuncRef all = state(element);
-  return state.outputs() == 1 ? Expr(all) : all[0];
+  defineResult();
 }
 
 } // namespace attn::lowering

@@ -1,7 +1,7 @@
 //===- Tile.h - The tiled plan of a weighted sum ----------------*- C++ -*-===//
 //
-// Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp
-// and TilePairs.cpp say what is computed, TileSchedule.cpp how:
+// Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp, TilePairs.cpp
+// and TileState.cpp say what is computed, TileSchedule.cpp how:
 //
 //   for tiles of queries × the other indices, in parallel:
 //     lower, upper = keys that the mask lets through for some query of the tile
@@ -46,10 +46,11 @@ private:
 
   /// A reduction over a dimension of queries and keys, such as q·k.
   struct Product {
-    Halide::Func func;
-    Halide::RDom start, domain;
+    Halide::Func func; ///< Of the chunk, (q, k, …), on `keys`.
+    Halide::Func sums; ///< Of the keys of a register tile, (q, k, keyTile, …).
+    Halide::RDom keys;
+    Halide::RDom domain; ///< The reduction's.
     Halide::RDom rest;   ///< What pairs along the last index leave of it, if it may leave something.
-    unsigned dimensions; ///< Reduction indices, the first ones of `domain`.
     bool dear;           ///< More than multiply-adds: bound by arithmetic, not by loads.
   };
   /// The factors of a product of bf16 tensors.
@@ -72,11 +73,13 @@ private:
   /// The same of tiles of `size` keys, each of which has `points`.
   Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {},
                         Halide::Expr condition = {}) const;
-  /// The blocks of the chunk that are in range.
-  Halide::RDom blocksOfChunk() const;
-  /// The keys of `block` that are in range, those of a register tile as `points`, then register tiles.
-  Halide::RDom keysOfBlock(int points) const;
-  Halide::Expr keyOfBlock(const Halide::RDom &domain) const;
+  /// The blocks of `size` keys of the chunk that are in range.
+  Halide::RDom blocksOfChunk(int size) const;
+  /// The keys of such a `block` that are in range, those of a register tile as `points`, then register tiles.
+  Halide::RDom keysOfBlock(int size, int points) const;
+  Halide::Expr keyOfBlock(const Halide::RDom &domain, int size) const;
+  /// Of the output: where two keys are one addition, twice as many.
+  int outputBlockSize();
   /// Lets `domain` visit those of its points alone whose `size` keys from `key` of the chunk on are in range.
   void visitRange(Halide::RDom &domain, Halide::Expr key, int size, Halide::Expr condition = {}) const;
   /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
@@ -89,10 +92,18 @@ private:
   void defineWeights();
   void defineOutput();
   void defineState();
-  /// `values` of the state, with the chunks visited and masked so far where they are counted.
-  Halide::Tuple counted(std::vector<Halide::Expr> values, Halide::Expr visited, Halide::Expr masked) const;
-  /// The state of an element where there is no softmax.
-  Halide::Expr sumOf(const std::vector<Halide::Expr> &element) const;
+  void defineSumState();
+  void defineSoftmaxState();
+  void defineResult();
+  /// A value of the state, with the chunks visited and masked so far where they are counted.
+  Halide::Tuple counted(Halide::Expr value, Halide::Expr visited, Halide::Expr masked) const;
+  /// The same after the chunk that the loop is at; `part` is where in the state.
+  Halide::Tuple countedAfter(Halide::Expr value, Halide::Expr part);
+  /// The state of a query of a tile at a column or, where there is a softmax, at a part of the row.
+  Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, Halide::Expr tileOfQuery, int value = 0) const;
+  Halide::RVar chunkLoop() const;
+  /// (first…, the chunk that the loop is at, tile, others…)
+  std::vector<Halide::Expr> ofChunk(std::vector<Halide::Expr> first) const;
   Halide::Expr addProduct(ReduceOp op, const Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
   /// A read that is contiguous along keys and not along queries.
@@ -101,7 +112,8 @@ private:
 
   // Pairs of bf16 numbers.
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
-  void definePairedProduct(Product &product, ReduceOp op, const PairFactors &factors, const Environment &environment);
+  Halide::Expr pairedTerm(const Product &product, ReduceOp op, const PairFactors &factors,
+                          const Environment &environment);
   Halide::Expr addPairPack(mlir::Value value, const Product &product, ReduceOp op, const Environment &environment);
   bool pairsWeights();
   void definePairedOutput();
@@ -123,7 +135,7 @@ private:
   ReadOp read;       ///< Of the softmax's weight.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
-  Halide::Var q{"query$"}, k{"key$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
+  Halide::Var q{"query$"}, k{"key$"}, keyTile{"key_tile$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
   std::vector<Halide::Var> others; ///< The remaining indices, the last first.
   std::vector<Halide::Var> vars;   ///< Of `func`.
   Halide::Expr keyCount;
@@ -133,9 +145,11 @@ private:
   Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
   std::vector<Halide::Func> rangeFuncs;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
-  Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output, state;
-  Halide::Func logSumExp; ///< (q, tile, …), if the sum has it.
-  Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks, chunks;
+  Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output;
+  Halide::Func state, rows; ///< (q, part of the row or column, tile, …); its columns, (e, q, tile, …).
+  Halide::Func logSumExp;   ///< (q, tile, …), if the sum has it.
+  Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks;
+  Halide::RDom chunks;                  ///< Parts of a row, if there is a softmax, and chunks.
   Halide::Func weightPairs, valuePairs; ///< Of neighbouring keys, where the output is made of such pairs.
   Halide::RDom weightPairKeys, valuePairKeys;
   /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.
@@ -167,6 +181,10 @@ private:
   Tile &tile;
   bool keyed;
 };
+
+/// Defines `func` at `element` alone, on the keys in range.
+void defineOnKeys(Halide::Func func, const std::vector<Halide::Var> &vars, const std::vector<Halide::Expr> &element,
+                  Halide::Expr value);
 
 } // namespace attn::lowering
 

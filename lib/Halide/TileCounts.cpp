@@ -16,12 +16,17 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Halide::Tuple Tile::counted(std::vector<Expr> values, Expr visited, Expr masked) const {
-  if (kernel.plan.countChunks) {
-    values.push_back(visited);
-    values.push_back(masked);
-  }
-  return Halide::Tuple(values);
+Halide::Tuple Tile::counted(Expr value, Expr visited, Expr masked) const {
+  return kernel.plan.countChunks ? Halide::Tuple(value, visited, masked) : Halide::Tuple(std::vector<Expr>{value});
+}
+
+Halide::Tuple Tile::countedAfter(Expr value, Expr part) {
+  if (!kernel.plan.countChunks)
+    return counted(value, {}, {});
+  // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
+  Expr masked = softmax && op.getWhere().empty() ? Halide::Internal::substitute(chunk.name(), chunkLoop(), !whole)
+                                                 : Expr(!op.getWhere().empty());
+  return counted(value, stateAt(q, part, tile, 1) + 1, stateAt(q, part, tile, 2) + cast<int32_t>(masked));
 }
 
 Func Tile::result() {

@@ -37,22 +37,18 @@ std::optional<Tile::PairFactors> Tile::pairFactors(ReduceOp op, const Environmen
   return std::nullopt;
 }
 
-/// The sum over the pairs of `product.domain`.
-void Tile::definePairedProduct(Product &product, ReduceOp op, const PairFactors &factors,
-                               const Environment &environment) {
+/// What a pair of `product.domain` adds to the product.
+Expr Tile::pairedTerm(const Product &product, ReduceOp op, const PairFactors &factors, const Environment &environment) {
   Environment both[2];
   for (int position : {0, 1}) {
     both[position].indices = environment.indices;
-    both[position].rebind(k, keyBinding(keyOf(product.domain)));
-    llvm::SmallVector<IndexBinding> indices = loopBindings(product.domain, product.dimensions);
+    llvm::SmallVector<IndexBinding> indices = loopBindings(product.domain, product.domain.dimensions());
     indices.back().expr = indices.back().expr * 2 + position;
     bindReduction(op, both[position], indices);
   }
   PlainRegion first(kernel, both[0]), second(kernel, both[1]);
   Expr key = pairOf(first.expression(factors.key), second.expression(factors.key));
-  Expr query = addPairPack(factors.query, product, op, environment);
-  std::vector<Expr> element = at(q, keyOf(product.domain));
-  product.func(element) += productOfPairs(query, key);
+  return productOfPairs(addPairPack(factors.query, product, op, environment), key);
 }
 
 /// The pairs of a factor that no key changes, at those of `product.domain`: packed once a tile.
@@ -60,7 +56,7 @@ Expr Tile::addPairPack(mlir::Value value, const Product &product, ReduceOp op, c
   std::vector<Var> arguments = {q};
   std::vector<Expr> call = {q};
   llvm::SmallVector<IndexBinding> indices;
-  for (unsigned dimension = product.dimensions; dimension-- > 0;) {
+  for (int dimension = product.domain.dimensions(); dimension-- > 0;) {
     Var var(kernel.uniqueName("r$"));
     arguments.push_back(var);
     call.push_back(product.domain[dimension]);
@@ -87,6 +83,11 @@ bool Tile::pairsWeights() {
          kernel.typeInMemory(op.getResult()).is_bfloat() && bf16Read(yielded(op.getBody(), 1));
 }
 
+int Tile::outputBlockSize() {
+  int size = plan.block, chunkSize = plan.chunk;
+  return pairsWeights() && chunkSize % (2 * size) == 0 ? 2 * size : size;
+}
+
 void Tile::definePairedOutput() {
   Halide::Type type = Halide::UInt(32);
   weightPairKeys = keyPairs();
@@ -108,8 +109,8 @@ void Tile::definePairedOutput() {
   valuePairs(tileVars({e, k, chunk})) = Halide::undef(type);
   valuePairs(at(valuePairKeys[0], pair)) = pairOf(numbers[0], numbers[1]);
 
-  outputKeys = keysOfBlock(plan.keyUnroll / 2);
-  pair = keyOfBlock(outputKeys);
+  outputKeys = keysOfBlock(outputBlockSize(), plan.keyUnroll / 2);
+  pair = keyOfBlock(outputKeys, outputBlockSize());
   std::vector<Var> blockVars = tileVars({q, e, block, chunk});
   std::vector<Expr> element(blockVars.begin(), blockVars.end());
   outputBlock(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
@@ -122,7 +123,7 @@ void Tile::schedulePairs() {
       .update()
       .reorder(q, weightPairKeys[0], weightPairKeys[1])
       .vectorize(q, lanes);
-  valuePairs.compute_at(state, chunks.x)
+  valuePairs.compute_at(state, chunkLoop())
       .bound_extent(chunk, 1)
       .bound_extent(tile, 1)
       .bound_extent(k, pairsOfChunk)

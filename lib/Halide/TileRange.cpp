@@ -72,22 +72,22 @@ void Tile::visitRange(RDom &domain, Expr key, int size, Expr condition) const {
     domain.where(first + size > lower);
 }
 
-RDom Tile::blocksOfChunk() const {
-  int chunkSize = plan.chunk, size = plan.block;
+RDom Tile::blocksOfChunk(int size) const {
+  int chunkSize = plan.chunk;
   RDom domain(0, chunkSize / size);
   visitRange(domain, domain.x * size, size);
   return domain;
 }
 
-RDom Tile::keysOfBlock(int points) const {
-  int size = plan.block, unroll = plan.keyUnroll;
+RDom Tile::keysOfBlock(int size, int points) const {
+  int unroll = plan.keyUnroll;
   RDom domain(0, points, 0, size / unroll);
   visitRange(domain, block * size + domain.y * unroll, unroll);
   return domain;
 }
 
-Expr Tile::keyOfBlock(const RDom &domain) const {
-  int tiles = plan.block / plan.keyUnroll;
+Expr Tile::keyOfBlock(const RDom &domain, int size) const {
+  int tiles = size / plan.keyUnroll;
   return (block * tiles + domain.y) * domain.x.extent() + domain.x;
 }
 

@@ -26,7 +26,7 @@ void Tile::computeInTask(Func stage) {
 
 /// Computes `stage` for one chunk of the keys of a tile.
 void Tile::computeInChunk(Func stage) {
-  stage.compute_at(state, chunks.x)
+  stage.compute_at(state, chunkLoop())
       .bound_extent(q, static_cast<int>(plan.queries))
       .bound_extent(chunk, 1)
       .bound_extent(tile, 1);
@@ -67,35 +67,38 @@ void Tile::schedule() {
 
   computeInTask(state);
   state.vectorize(q, lanes);
-  state.update().reorder(q, e, chunks.x).vectorize(q, lanes).unroll(q);
+  std::vector<VarOrRVar> stateLoops = {q, softmax ? VarOrRVar(chunks.x) : VarOrRVar(e), chunkLoop()};
+  state.update().reorder(stateLoops).vectorize(q, lanes).unroll(q);
+  if (softmax)
+    state.update().partition(chunks.x, Halide::Partition::Always);
+  // Rows of as many columns as queries: a block that is turned in registers (Transposition.h).
+  computeInTask(rows);
+  rows.vectorize(e, lanes, TailStrategy::RoundUp);
 
   // Stages over the keys of a chunk: queries innermost and unrolled, accumulators in registers where there are any.
   for (Product &product : products) {
-    Func &stage = product.func;
-    computeInChunk(stage);
-    stage.bound_extent(k, chunkSize);
-    std::vector<RVar> start = variables(product.start), all = variables(product.domain);
-    stage.update(0).reorder(q, start[0], start[1]).vectorize(q, lanes);
-    RVar keyInTile = all[product.dimensions], keyTile = all[product.dimensions + 1];
+    computeInChunk(product.func);
+    product.func.bound_extent(k, chunkSize).update().reorder(q, product.keys[0], product.keys[1]);
+    product.func.update().vectorize(q, lanes).unroll(q);
     // A register tile shares its loads among multiply-adds; where functions are evaluated, loads do not matter and
     // copies of the body only cost compile time.
-    std::vector<VarOrRVar> loops = {q};
+    int keysAtOnce = product.dear ? 1 : plan.keyUnroll;
     if (!product.dear)
-      loops.push_back(keyInTile);
-    for (unsigned dimension = 0; dimension < product.dimensions; ++dimension)
-      loops.push_back(all[dimension]);
-    if (product.dear)
-      loops.push_back(keyInTile);
-    loops.push_back(keyTile);
-    stage.update(1).reorder(loops).vectorize(q, lanes).unroll(q);
-    if (!product.dear)
-      stage.update(1).unroll(keyInTile);
-    if (product.rest.defined()) {
-      std::vector<RVar> rest = variables(product.rest);
-      std::vector<VarOrRVar> restLoops = {q};
-      llvm::append_range(restLoops, rest);
-      stage.update(2).reorder(restLoops).vectorize(q, lanes);
-    }
+      product.func.update().unroll(product.keys[0]);
+    product.sums.compute_at(product.func, product.keys[product.dear ? 0 : 1])
+        .bound_extent(q, queries)
+        .bound_extent(k, keysAtOnce)
+        .vectorize(q, lanes)
+        .unroll(q)
+        .unroll(k);
+    auto addUp = [&](int update, const RDom &domain) {
+      std::vector<VarOrRVar> loops = {q, k};
+      llvm::append_range(loops, variables(domain));
+      product.sums.update(update).reorder(loops).vectorize(q, lanes).unroll(q).unroll(k);
+    };
+    addUp(0, product.domain);
+    if (product.rest.defined())
+      addUp(1, product.rest);
   }
   for (Transposed &read : transposed) {
     computeInChunk(read.func);
@@ -131,11 +134,11 @@ void Tile::schedule() {
   output.align_bounds(e, valueUnroll).vectorize(q, lanes);
   output.update()
       .split(e, columns, column, valueUnroll, TailStrategy::RoundUp)
-      .reorder(q, column, outputBlocks.x, columns)
+      .reorder(q, column, columns, outputBlocks.x)
       .vectorize(q, lanes)
       .unroll(q)
       .unroll(column);
-  outputBlock.compute_at(output, outputBlocks.x)
+  outputBlock.compute_at(output, columns)
       .bound_extent(q, queries)
       .bound_extent(e, valueUnroll)
       .vectorize(q, lanes)

@@ -99,45 +99,46 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
     sizes[0] = last / 2;
   Product product;
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
-  product.start = keys();
-  product.domain = keys(sizes);
-  product.dimensions = sizes.size();
+  product.sums = Func(kernel.uniqueName(func.name() + "_product_sums"));
+  product.keys = keys();
+  product.domain = loopOver(sizes);
   product.dear = evaluatesFunctions(reduce.getBody());
 
   Environment inner;
   inner.indices = environment.indices;
-  if (hasFlag(reduce)) {
-    // What is ruled out is not even set to zero: nobody reads it.
-    Expr tiles = select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0);
-    product.start.where(product.start[1] < tiles);
-    product.domain.where(product.domain[sizes.size() + 1] < tiles);
-  }
-  Func &result = product.func;
+  // What is ruled out is not even set to zero: nobody reads it.
+  if (hasFlag(reduce))
+    product.keys.where(product.keys[1] <
+                       select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0));
+  Halide::Type type = computeType(reduce.getType());
+  std::vector<Var> sumVars = tileVars({q, k, keyTile, chunk});
+  std::vector<Expr> element(sumVars.begin(), sumVars.end()), call = element;
+  product.sums(sumVars) = identity(reduce.getKind(), type);
+  inner.rebind(k, keyBinding(keyTile * static_cast<int>(plan.keyUnroll) + k));
   auto addTerms = [&](const RDom &domain, Expr first) {
     Environment terms;
     terms.indices = inner.indices;
-    terms.rebind(k, keyBinding(keyOf(domain)));
     llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
     indices.back().expr = first + indices.back().expr;
     bindReduction(reduce, terms, indices);
     ProductRegion lowering(*this, terms);
     Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce));
-    std::vector<Expr> element = at(q, keyOf(domain));
-    result(element) = combine(reduce.getKind(), result(element), value);
+    product.sums(element) = combine(reduce.getKind(), product.sums(element), value);
   };
-  Halide::Type type = computeType(reduce.getType());
-  result(tileVars({q, k, chunk})) = Halide::undef(type);
-  result(at(q, keyOf(product.start))) = identity(reduce.getKind(), type);
   if (!factors) {
     addTerms(product.domain, 0);
   } else {
-    definePairedProduct(product, reduce, *factors, inner);
+    product.sums(element) += pairedTerm(product, reduce, *factors, inner);
     sizes[0] = Halide::Internal::simplify(last % 2);
     if (!Halide::Internal::is_const_zero(sizes[0])) {
-      product.rest = keys(sizes);
+      product.rest = loopOver(sizes);
       addTerms(product.rest, last / 2 * 2);
     }
   }
+  call[1] = product.keys[0];
+  call[2] = product.keys[1];
+  Func &result = product.func;
+  defineOnKeys(result, tileVars({q, k, chunk}), at(q, keyOf(product.keys)), product.sums(call));
   products.push_back(product);
   reductions.push_back({reduce.getResult(), result});
   return result(at(q, keyInChunk(environment)));

@@ -12,6 +12,8 @@ namespace {
 struct RowStore {
   const Load *load = nullptr; ///< Null: the store is none.
   int lanes = 0;
+  int group = 0; ///< Neighbours of a row that are one lane: 2 of a pair of bf16 numbers.
+  Expr starts;   ///< Where the lanes begin.
   Expr along; ///< The loop's variable as the rows have it, perhaps clamped; of a block in which it never is, both ends
               ///< tell.
 };
@@ -19,16 +21,28 @@ struct RowStore {
 class TransposeCopies : public IRMutator {
   using IRMutator::visit;
 
-  /// The load that `value` is, or converts.
+  /// The load that `value` is, converts, or takes together in groups.
   static const Load *loadOf(const Expr &value) {
-    const auto *conversion = value.as<Cast>();
-    return conversion ? loadOf(conversion->value) : value.as<Load>();
+    if (const auto *conversion = value.as<Cast>())
+      return loadOf(conversion->value);
+    const auto *groups = value.as<Reinterpret>();
+    return groups ? groups->value.as<Load>() : value.as<Load>();
   }
 
-  /// `value` with this in place of its load.
+  /// `value` with this in place of its load, whose groups are taken together.
   static Expr replaceLoad(const Expr &value, const Expr &loaded) {
     const auto *conversion = value.as<Cast>();
     return conversion ? Cast::make(value.type(), replaceLoad(conversion->value, loaded)) : loaded;
+  }
+
+  /// A row's neighbours from `start` on, as many as a vector has lanes; groups as one number each.
+  static Expr loadRow(const RowStore &row, const Expr &start) {
+    int count = row.lanes * row.group;
+    const Load *load = row.load;
+    Expr numbers =
+        Load::make(load->type.with_lanes(count), load->name, Ramp::make(start, make_one(start.type()), count),
+                   load->image, load->param, const_true(count), ModulusRemainder());
+    return row.group == 1 ? numbers : Reinterpret::make(UInt(load->type.bits() * row.group, row.lanes), numbers);
   }
 
   static RowStore rowStore(const Store *store, const std::string &loop) {
@@ -40,27 +54,40 @@ class TransposeCopies : public IRMutator {
     if (!load || !isVector || !isPowerOfTwo || load->name == store->name || !is_const_one(load->predicate) ||
         !is_const_one(store->predicate) || !expr_uses_var(load->index, loop) || !expr_uses_var(store->index, loop))
       return {};
-    if (const auto *ramp = load->index.as<Ramp>()) {
-      bool inRows = !is_const(ramp->stride) && !expr_uses_var(ramp->stride, loop) && isClamped(ramp->base, loop);
-      return inRows ? RowStore{load, lanes, ramp->base} : RowStore{};
+    int group = load->type.lanes() / lanes;
+    Expr starts = load->index;
+    if (group > 1) {
+      const auto *turns = starts.as<Shuffle>();
+      if (!turns || !turns->is_interleave())
+        return {};
+      starts = turns->vectors[0];
     }
-    if (const auto *sum = load->index.as<Add>())
+    if (const auto *ramp = starts.as<Ramp>()) {
+      auto stride = as_const_int(ramp->stride);
+      bool isFar = !stride || std::abs(*stride) >= lanes;
+      bool inRows = isFar && !expr_uses_var(ramp->stride, loop) && isClamped(ramp->base, loop, group);
+      return inRows ? RowStore{load, lanes, group, starts, ramp->base} : RowStore{};
+    }
+    if (const auto *sum = starts.as<Add>())
       for (auto [start, along] : {std::pair{sum->a, sum->b}, std::pair{sum->b, sum->a}}) {
         const auto *broadcast = along.as<Broadcast>();
         if (broadcast && broadcast->value.type().is_scalar() && !expr_uses_var(start, loop) &&
-            isClamped(broadcast->value, loop))
-          return {load, lanes, broadcast->value};
+            isClamped(broadcast->value, loop, group))
+          return {load, lanes, group, starts, broadcast->value};
       }
     return {};
   }
 
-  /// Whether `value` is the variable `loop` plus what does not depend on it, bounded by what does not: from one point
-  /// to the next it grows by 1 or not at all.
-  static bool isClamped(const Expr &value, const std::string &loop) {
+  /// Whether `value` is the variable `loop` times `step`, plus what does not depend on it, bounded by what does not:
+  /// from one point to the next it grows by `step` or less.
+  static bool isClamped(const Expr &value, const std::string &loop, int step) {
     if (const auto *variable = value.as<Variable>())
-      return variable->name == loop;
+      return step == 1 && variable->name == loop;
+    if (const auto *product = value.as<Mul>())
+      return is_const(product->b, step) && isClamped(product->a, loop, 1);
     auto ofOne = [&](const Expr &a, const Expr &b) {
-      return (isClamped(a, loop) && !expr_uses_var(b, loop)) || (isClamped(b, loop) && !expr_uses_var(a, loop));
+      return (isClamped(a, loop, step) && !expr_uses_var(b, loop)) ||
+             (isClamped(b, loop, step) && !expr_uses_var(a, loop));
     };
     if (const auto *sum = value.as<Add>())
       return ofOne(sum->a, sum->b);
@@ -130,14 +157,11 @@ class TransposeCopies : public IRMutator {
   /// `store` at the points `loop`, `loop` + 1, … of a block.
   static Stmt storeBlock(const Store *store, const RowStore &row, const std::string &loop) {
     std::vector<std::pair<std::string, Expr>> lets;
-    lets.push_back({unique_name("rows"), row.load->index});
-    Expr starts = Variable::make(row.load->index.type(), lets[0].first);
+    lets.push_back({unique_name("rows"), row.starts});
+    Expr starts = Variable::make(row.starts.type(), lets[0].first);
     std::vector<Expr> rows;
-    for (int lane = 0; lane < row.lanes; ++lane) {
-      Expr start = Shuffle::make_extract_element(starts, lane);
-      rows.push_back(Load::make(row.load->type, row.load->name, Ramp::make(start, make_one(start.type()), row.lanes),
-                                row.load->image, row.load->param, const_true(row.lanes), ModulusRemainder()));
-    }
+    for (int lane = 0; lane < row.lanes; ++lane)
+      rows.push_back(loadRow(row, Shuffle::make_extract_element(starts, lane)));
     std::vector<Expr> columns = transposed(std::move(rows), lets);
     std::vector<Stmt> stores;
     Expr variable = Variable::make(Int(32), loop);
@@ -164,7 +188,7 @@ class TransposeCopies : public IRMutator {
     if (const auto *store = body.as<Store>())
       if (RowStore row = rowStore(store, loop); row.load && row.lanes == lanes) {
         Expr last = substitute(loop, Variable::make(Int(32), loop) + (lanes - 1), row.along);
-        return IfThenElse::make(last - row.along == lanes - 1, storeBlock(store, row, loop),
+        return IfThenElse::make(last - row.along == (lanes - 1) * row.group, storeBlock(store, row, loop),
                                 pointByPoint(body, loop, lanes));
       }
     if (const auto *inner = body.as<For>())

@@ -12,7 +12,7 @@ namespace attn::lowering {
 ///   for r:  packed[r, lanes] = rows[lanes, r]
 ///
 /// read as many elements of each row at once as a vector has lanes, and turn those blocks in registers. (Lane by lane,
-/// each vector would touch as many lines of memory as it has lanes.)
+/// each vector would touch as many lines of memory as it has lanes.) Pairs of neighbours count as one element.
 void transposeCopies(Halide::Pipeline &pipeline);
 
 } // namespace attn::lowering

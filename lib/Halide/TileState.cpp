@@ -1,0 +1,131 @@
+//===- TileState.cpp - The tiled plan: what chunks add up to ----------------===//
+//
+// The state of a query is its row of the output so far, relative to the largest score so far. Where there is a softmax,
+// four numbers of the row itself stand before the columns (`RowPart`): with each chunk they are brought up to date
+// first, so that the columns are only scaled and added. (As values of a tuple they would be computed, and stored, with
+// each column anew.)
+//
+//===----------------------------------------------------------------------===//
+
+#include "Mathematics.h"
+#include "Tile.h"
+
+using Halide::cast;
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+using Halide::Var;
+
+namespace attn::lowering {
+
+namespace {
+/// What the state has of a row, in place of a column.
+enum RowPart {
+  ScaleBefore = -4, ///< What the chunks before are multiplied with at the last one, 2^(maximum before - maximum).
+  ScaleOfChunk,     ///< What the last chunk is multiplied with, 2^(its maximum - maximum).
+  Maximum,          ///< The largest score in powers of two, or the lowest float.
+  Sum               ///< Of the weights.
+};
+} // namespace
+
+void Tile::defineState() {
+  int size = plan.chunk;
+  // Without keys there is one chunk, empty; so that no bound is negative.
+  Expr count = (Halide::max(keyCount, 1) + size - 1) / size;
+  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
+  chunks = softmax ? RDom(ScaleBefore, columns - ScaleBefore, 0, count) : RDom(0, count);
+  Expr last = chunkLoop();
+  if (ranged) {
+    chunks.where(last * size < upper);
+    chunks.where(last * size + size > lower);
+  }
+  state = Func(kernel.uniqueName(func.name() + "_state"));
+  softmax ? defineSoftmaxState() : defineSumState();
+}
+
+Halide::RVar Tile::chunkLoop() const { return chunks[chunks.dimensions() - 1]; }
+
+std::vector<Expr> Tile::ofChunk(std::vector<Expr> first) const {
+  first.push_back(chunkLoop());
+  first.push_back(tile);
+  first.insert(first.end(), others.begin(), others.end());
+  return first;
+}
+
+Expr Tile::stateAt(Expr query, Expr part, Expr tileOfQuery, int value) const {
+  std::vector<Expr> element = {query, part, tileOfQuery};
+  element.insert(element.end(), others.begin(), others.end());
+  Halide::FuncRef all = state(element);
+  return state.outputs() == 1 ? Expr(all) : all[value];
+}
+
+void Tile::defineSumState() {
+  Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0);
+  std::vector<Var> stateVars = tileVars({q, e});
+  std::vector<Expr> element(stateVars.begin(), stateVars.end());
+  state(stateVars) = counted(zero, 0, 0);
+  state(element) = countedAfter(stateAt(q, e, tile) + output(ofChunk({q, e})), e);
+}
+
+void Tile::defineSoftmaxState() {
+  Halide::Type type = computeType(op.getResult().getType().getElementType());
+  Expr start = lowest(type), startSum = constant(type, 0);
+  if (softmax.getSink()) {
+    Environment environment = bind(op.getBody(), keyBinding(k));
+    bindScore(softmax, environment);
+    TileRegion lowering(*this, environment, true);
+    Expr sink = lowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
+    start = select(sink > start, sink, start);
+    startSum = exp2OfNonPositive(sink - start);
+  }
+  Var any("part$");
+  state(tileVars({q, any})) = counted(select(any == Maximum, start, any == Sum, startSum, constant(type, 0)), 0, 0);
+
+  Expr part = chunks.x;
+  auto before = [&](Expr part) { return stateAt(q, part, tile); };
+  Expr chunkMaximum = maximum(ofChunk({q})), oldMaximum = before(Maximum);
+  Expr newMaximum = select(chunkMaximum > oldMaximum, chunkMaximum, oldMaximum);
+  auto scaled = [&](Expr ofLast) { return before(part) * before(ScaleBefore) + ofLast * before(ScaleOfChunk); };
+  // Halide makes one loop of the parts before the columns, and one of the columns, which decides nothing.
+  Expr column = scaled(output(ofChunk({q, Halide::max(part, 0)})));
+  Expr ofRow =
+      select(part == ScaleBefore, exp2OfNonPositive(oldMaximum - newMaximum), part == ScaleOfChunk,
+             exp2OfNonPositive(chunkMaximum - newMaximum), part == Maximum, newMaximum, scaled(sum(ofChunk({q}))));
+  std::vector<Expr> element = {q, part, tile};
+  element.insert(element.end(), others.begin(), others.end());
+  state(element) = countedAfter(select(part >= 0, Halide::likely(column), ofRow), part);
+}
+
+void Tile::defineResult() {
+  unsigned rank = vars.size();
+  Var query = vars[rank - 1 - op.getQuery()];
+  int queries = plan.queries;
+  std::vector<Var> rowVars = {e, q, tile};
+  rowVars.insert(rowVars.end(), others.begin(), others.end());
+  rows = Func(kernel.uniqueName(func.name() + "_rows"));
+  rows(rowVars) = stateAt(q, e, tile);
+
+  Expr within = query % queries, tileOfQuery = query / queries;
+  std::vector<Expr> element = {e, within, tileOfQuery};
+  element.insert(element.end(), others.begin(), others.end());
+  Expr result = rows(element);
+  if (softmax) {
+    Expr total = stateAt(within, Sum, tileOfQuery);
+    result = select(total == 0.0f, constant(result.type(), 0), result / total);
+  }
+  result = convert(result, kernel.typeInMemory(op.getResult()));
+  if (hasLogSumExp) {
+    logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
+    logSumExp(tileVars({q})) = convert(lowering::logSumExp(stateAt(q, Maximum, tile), stateAt(q, Sum, tile)),
+                                       kernel.typeInMemory(softmax.getLogsumexp()));
+    element.erase(element.begin());
+    func(vars) = Halide::Tuple(result, logSumExp(element));
+  } else if (kernel.plan.countChunks) {
+    func(vars) = Halide::Tuple(result, stateAt(within, e, tileOfQuery, 1), stateAt(within, e, tileOfQuery, 2));
+  } else {
+    func(vars) = result;
+  }
+}
+
+} // namespace attn::lowering
