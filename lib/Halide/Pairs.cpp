@@ -77,7 +77,9 @@ class LowerPairs : public IRMutator {
                                 const_true(2 * lanes), ModulusRemainder());
       return Reinterpret::make(UInt(32, lanes), numbers);
     }
-    return cast(UInt(32, first.type().lanes()), first) | (cast(UInt(32, second.type().lanes()), second) << 16);
+    if (int lanes = first.type().lanes(); lanes > 1)
+      return Reinterpret::make(UInt(32, lanes), Shuffle::make_interleave({first, second}));
+    return cast(UInt(32), first) | (cast(UInt(32), second) << 16);
   }
 
   static Expr round(const Expr &first, const Expr &second) {

@@ -118,7 +118,7 @@ void Tile::defineWeights() {
     std::vector<Var> blockVars = tileVars({q, block, chunk});
     std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
     sumBlock(blockVars) = constant(type, 0);
-    sumBlock(blockAt) += exponential(at(q, keyOfBlock(sumKeys, plan.block)));
+    sumBlock(blockAt) += exponential(at(q, block * static_cast<int>(plan.block) + keyOf(sumKeys)));
     sumBlocks = blocksOfChunk(plan.block);
     blockAt[1] = sumBlocks.x;
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
@@ -160,7 +160,7 @@ void Tile::defineOutput() {
     definePairedOutput();
   } else {
     outputKeys = keysOfBlock(plan.block, plan.keyUnroll);
-    Expr key = keyOfBlock(outputKeys, plan.block);
+    Expr key = block * static_cast<int>(plan.block) + keyOf(outputKeys);
     Environment environment = bind(op.getBody(), keyBinding(key));
     TileRegion lowering(*this, environment, false);
     outputBlock(blockAt) =

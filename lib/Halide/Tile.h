@@ -68,16 +68,14 @@ private:
   /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles;
   /// none where `condition` (of the chunk) is false.
   Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}) const;
-  /// The same of pairs of neighbouring keys.
-  Halide::RDom keyPairs(llvm::ArrayRef<Halide::Expr> inner = {}) const;
   /// The same of tiles of `size` keys, each of which has `points`.
   Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {},
                         Halide::Expr condition = {}) const;
   /// The blocks of `size` keys of the chunk that are in range.
   Halide::RDom blocksOfChunk(int size) const;
-  /// The keys of such a `block` that are in range, those of a register tile as `points`, then register tiles.
-  Halide::RDom keysOfBlock(int size, int points) const;
-  Halide::Expr keyOfBlock(const Halide::RDom &domain, int size) const;
+  /// The keys of such a `block` that are in range, those of a register tile as `points` after `inner` dimensions, then
+  /// register tiles. keyOf counts them within the block.
+  Halide::RDom keysOfBlock(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {}) const;
   /// Of the output: where two keys are one addition, twice as many.
   int outputBlockSize();
   /// Lets `domain` visit those of its points alone whose `size` keys from `key` of the chunk on are in range.
@@ -150,7 +148,8 @@ private:
   Halide::Func logSumExp;   ///< (q, tile, …), if the sum has it.
   Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks;
   Halide::RDom chunks;                  ///< Parts of a row, if there is a softmax, and chunks.
-  Halide::Func weightPairs, valuePairs; ///< Of neighbouring keys, where the output is made of such pairs.
+  /// Of neighbouring keys, where the output is made of such pairs: of a block, (q or e, pair, block, …).
+  Halide::Func weightPairs, valuePairs;
   Halide::RDom weightPairKeys, valuePairKeys;
   /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.
   llvm::SmallVector<Halide::RDom, 2> maximumKeys, exponentialKeys, scoreKeys;

@@ -89,48 +89,53 @@ int Tile::outputBlockSize() {
 }
 
 void Tile::definePairedOutput() {
-  Halide::Type type = Halide::UInt(32);
-  weightPairKeys = keyPairs();
-  Expr pair = keyOf(weightPairKeys);
+  int size = outputBlockSize(), pairsOfTile = plan.keyUnroll / 2;
+  auto ofBlock = [&](Expr first, Expr pair) {
+    std::vector<Var> rest = tileVars({block, chunk});
+    std::vector<Expr> arguments = {first, pair};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return arguments;
+  };
+  weightPairKeys = keysOfBlock(size, pairsOfTile);
+  Expr pair = keyOf(weightPairKeys), key = block * size + 2 * pair;
   weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
-  weightPairs(tileVars({q, k, chunk})) = Halide::undef(type);
-  weightPairs(at(q, pair)) = pairOf(weights(at(q, 2 * pair)), weights(at(q, 2 * pair + 1)));
+  defineOnKeys(weightPairs, tileVars({q, k, block, chunk}), ofBlock(q, pair),
+               pairOf(weights(at(q, key)), weights(at(q, key + 1))));
 
   // The columns there are; the surplus ones of a register tile are not defined, and nobody reads what they become.
-  valuePairKeys = keyPairs(extent(kernel, op.getResult().getType().getShape().back()));
+  valuePairKeys = keysOfBlock(size, pairsOfTile, {extent(kernel, op.getResult().getType().getShape().back())});
   pair = keyOf(valuePairKeys);
   Expr numbers[2];
   for (int position : {0, 1}) {
-    Environment environment = bind(op.getBody(), keyBinding(2 * pair + position));
+    Environment environment = bind(op.getBody(), keyBinding(block * size + 2 * pair + position));
     environment.indices[valueArgument] = {valuePairKeys[0], {}, false, {}};
     numbers[position] = PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1));
   }
   valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  valuePairs(tileVars({e, k, chunk})) = Halide::undef(type);
-  valuePairs(at(valuePairKeys[0], pair)) = pairOf(numbers[0], numbers[1]);
+  defineOnKeys(valuePairs, tileVars({e, k, block, chunk}), ofBlock(valuePairKeys[0], pair),
+               pairOf(numbers[0], numbers[1]));
 
-  outputKeys = keysOfBlock(outputBlockSize(), plan.keyUnroll / 2);
-  pair = keyOfBlock(outputKeys, outputBlockSize());
+  outputKeys = keysOfBlock(size, pairsOfTile);
+  pair = keyOf(outputKeys);
   std::vector<Var> blockVars = tileVars({q, e, block, chunk});
   std::vector<Expr> element(blockVars.begin(), blockVars.end());
-  outputBlock(element) += productOfPairs(weightPairs(at(q, pair)), valuePairs(at(e, pair)));
+  outputBlock(element) += productOfPairs(weightPairs(ofBlock(q, pair)), valuePairs(ofBlock(e, pair)));
 }
 
+/// Once for a block of keys: what the register tiles of its output read is in the first cache.
 void Tile::schedulePairs() {
-  int lanes = plan.lanes, pairsOfChunk = plan.chunk / 2;
-  computeInChunk(weightPairs);
-  weightPairs.bound_extent(k, pairsOfChunk)
+  int lanes = plan.lanes, queries = plan.queries, pairsOfBlock = outputBlockSize() / 2;
+  for (Func &pairs : {std::ref(weightPairs), std::ref(valuePairs)})
+    pairs.compute_at(output, outputBlocks.x).bound_extent(k, pairsOfBlock).bound_extent(block, 1);
+  weightPairs.bound_extent(q, queries)
       .update()
       .reorder(q, weightPairKeys[0], weightPairKeys[1])
-      .vectorize(q, lanes);
-  valuePairs.compute_at(state, chunkLoop())
-      .bound_extent(chunk, 1)
-      .bound_extent(tile, 1)
-      .bound_extent(k, pairsOfChunk)
-      .update()
+      .vectorize(q, lanes)
+      .unroll(q);
+  valuePairs.update()
       .reorder(valuePairKeys[0], valuePairKeys[1], valuePairKeys[2])
       .allow_race_conditions()
-      .vectorize(valuePairKeys[0], lanes, Halide::TailStrategy::GuardWithIf);
+      .vectorize(valuePairKeys[0], 2 * lanes, Halide::TailStrategy::GuardWithIf);
 }
 
 } // namespace attn::lowering

@@ -53,8 +53,6 @@ RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition) const {
   return keyTiles(plan.keyUnroll, plan.keyUnroll, inner, condition);
 }
 
-RDom Tile::keyPairs(llvm::ArrayRef<Expr> inner) const { return keyTiles(plan.keyUnroll, plan.keyUnroll / 2, inner); }
-
 RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner, Expr condition) const {
   int chunkSize = plan.chunk;
   llvm::SmallVector<Expr> counts(inner);
@@ -79,16 +77,13 @@ RDom Tile::blocksOfChunk(int size) const {
   return domain;
 }
 
-RDom Tile::keysOfBlock(int size, int points) const {
+RDom Tile::keysOfBlock(int size, int points, llvm::ArrayRef<Expr> inner) const {
   int unroll = plan.keyUnroll;
-  RDom domain(0, points, 0, size / unroll);
-  visitRange(domain, block * size + domain.y * unroll, unroll);
+  llvm::SmallVector<Expr> counts(inner);
+  counts.append({points, size / unroll});
+  RDom domain = loopOver(counts);
+  visitRange(domain, block * size + domain[inner.size() + 1] * unroll, unroll);
   return domain;
-}
-
-Expr Tile::keyOfBlock(const RDom &domain, int size) const {
-  int tiles = size / plan.keyUnroll;
-  return (block * tiles + domain.y) * domain.x.extent() + domain.x;
 }
 
 Expr Tile::keyOf(const RDom &domain) const {
