@@ -4,6 +4,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <map>
+
 using namespace Halide;
 using namespace Halide::Internal;
 
@@ -40,8 +42,12 @@ class LowerFetches : public IRMutator {
     Expr first = ramp ? ramp->base : op->index;
     for (const Let *let : llvm::reverse(lets))
       first = Let::make(let->name, let->value, first);
-    Expr line = Call::make(op->type.element_of(), Call::prefetch, {Variable::make(Handle(), op->name), first, 1, 1},
-                           Call::Intrinsic);
+    Expr line = simplify(substitute_in_all_lets(Call::make(
+        op->type.element_of(), Call::prefetch, {Variable::make(Handle(), op->name), first, 1, 1}, Call::Intrinsic)));
+    Expr inFull = simplify(substitute(definitions, line));
+    if (llvm::any_of(fetched, [&](const Expr &other) { return equal(other, inFull); }))
+      return;
+    fetched.push_back(inFull);
     statements.push_back(Evaluate::make(line));
   }
 
@@ -63,6 +69,23 @@ class LowerFetches : public IRMutator {
     return result;
   }
 
+  /// What a step of a loop has fetched is not fetched again: rows that share keys follow one another.
+  Stmt visit(const For *op) override {
+    std::vector<Expr> before;
+    std::map<std::string, Expr> outside;
+    std::swap(fetched, before);
+    std::swap(definitions, outside);
+    Stmt loop = IRMutator::visit(op);
+    std::swap(fetched, before);
+    std::swap(definitions, outside);
+    return loop;
+  }
+
+  Stmt visit(const LetStmt *op) override {
+    definitions[op->name] = substitute(definitions, op->value);
+    return IRMutator::visit(op);
+  }
+
   Stmt visit(const Store *op) override {
     Stmt store = IRMutator::visit(op);
     statements.push_back(store);
@@ -73,6 +96,9 @@ class LowerFetches : public IRMutator {
 
   std::vector<const Let *> lets;
   std::vector<Stmt> statements; ///< To come before the next store.
+  // In this step of the innermost loop: what has been fetched, and what names stand for.
+  std::vector<Expr> fetched;
+  std::map<std::string, Expr> definitions;
 };
 } // namespace
 

@@ -22,7 +22,6 @@ Split::Split(StepLowering &kernel, WeightedSumOp op)
     vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
   pairsWeights = canPairWeights();
   e = vars.front();
-  rows.assign(vars.begin() + 1, vars.end());
   keyCount = extent(kernel, op.getKeySize());
 }
 
@@ -31,31 +30,62 @@ Split::Split(StepLowering &kernel, WeightedSumOp op)
 //===----------------------------------------------------------------------===//
 
 std::vector<Var> Split::stageVars(std::vector<Var> first) const {
-  first.insert(first.end(), rows.begin(), rows.end());
-  first.insert(first.end(), {chunk, span});
+  first.insert(first.end(), {row, chunk, task});
   return first;
 }
 
-std::vector<Expr> Split::at(std::vector<Expr> first) const {
-  first.insert(first.end(), rows.begin(), rows.end());
-  first.insert(first.end(), {chunk, span});
+std::vector<Expr> Split::at(std::vector<Expr> first) const { return at(std::move(first), row); }
+
+std::vector<Expr> Split::at(std::vector<Expr> first, Expr ofRow, Expr ofChunk) const {
+  first.insert(first.end(), {ofRow, ofChunk.defined() ? ofChunk : Expr(chunk), Expr(task)});
   return first;
+}
+
+std::vector<Expr> Split::stateAt(Expr column, Expr ofSpan) const {
+  Expr ofRow = 0, rowsBefore = 1, ofTask = 0, tasksBefore = 1;
+  for (const Shared &index : shared) {
+    ofRow += index.withinOf(index.index) * rowsBefore;
+    rowsBefore *= index.rows;
+    ofTask += index.groupOf(index.index) * tasksBefore;
+    tasksBefore *= index.groups();
+  }
+  for (const Own &index : own) {
+    ofTask += index.index * tasksBefore;
+    tasksBefore *= index.size;
+  }
+  return {column, ofRow, ofTask + ofSpan * tasksBefore};
 }
 
 /// `key` counts within the chunk.
-IndexBinding Split::keyBinding(Expr key) const {
-  std::vector<Expr> arguments = {chunk, span};
-  arguments.insert(arguments.end(), tasks.begin(), tasks.end());
-  return {start(arguments) + key, {k}, true, {}};
-}
+IndexBinding Split::keyBinding(Expr key) const { return {start(chunk, task) + key, {k}, true, {}}; }
 
-Environment Split::bind(mlir::Region &region, IndexBinding key) {
+Environment Split::bindResult(mlir::Region &region, IndexBinding key) {
   Environment environment;
   unsigned rank = vars.size();
   for (unsigned position = 0; position < rank; ++position)
     environment.bind(region.getArgument(position), vars[rank - 1 - position]);
   environment.indices[region.getArguments().back()] = key;
   return environment;
+}
+
+Environment Split::bind(mlir::Region &region, IndexBinding key) {
+  Environment environment = bindResult(region, key);
+  for (const Own &index : own)
+    environment.rebind(index.index, {index.kept, {task}, false, {}});
+  Expr rest = row;
+  for (const Shared &index : shared) {
+    bool isLast = &index == &shared.back();
+    environment.rebind(index.index, {index.at(isLast ? rest : rest % index.rows), {row, index.index}, false, {}});
+    rest = rest / index.rows;
+  }
+  return environment;
+}
+
+Environment Split::ofFirstRow(const Environment &environment) const {
+  Environment first = environment;
+  for (const Shared &index : shared)
+    first.rebind(index.index, {index.at(0), {row, index.index}, false, {}});
+  return first;
 }
 
 /// Binds the arguments of score, mask and sink to what the weight is read at.
@@ -68,13 +98,20 @@ void Split::bindScore(Environment &environment) {
       }
 }
 
-RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner) const {
-  llvm::SmallVector<Expr> counts(inner);
-  counts.push_back(plan.chunk / size);
-  RDom domain = loopOver(counts);
+RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner, const RowTile *ofRows) const {
+  Halide::Region ranges;
+  for (const Expr &extent : inner)
+    ranges.push_back({0, extent});
+  Expr count = plan.chunk / size;
+  if (ofRows) {
+    ranges.push_back({ofRows->first, ofRows->count});
+    count = Halide::min(ofRows->count, 1) * count;
+  }
+  ranges.push_back({0, count});
+  RDom domain(ranges);
   // Tiles of all sizes cover the same keys: what one stage reads, another has written.
   int largest = std::max({pairsWeights ? 2 * lanes : lanes, plan.keyTile, plan.scoreKeys, size});
-  Expr origin = keyBinding(0).expr, first = domain[inner.size()] * size;
+  Expr origin = keyBinding(0).expr, first = domain[domain.dimensions() - 1] * size;
   domain.where(first < (end - origin + largest - 1) / largest * largest);
   if (lower.defined())
     domain.where(first + size > (lower - origin) / largest * largest);
@@ -137,31 +174,38 @@ void Split::defineWeights() {
   weights(at({key})) = select(kept, value, constant(type, 0));
 }
 
-/// Adds a key of a tile to a column of the output.
-void Split::addKeys(Expr column, Expr tile, Expr keyOfTile) {
+Expr Split::plusKey(Expr sum, Expr column, Expr key) {
   auto value = [&](Expr key) {
     Environment environment = bind(op.getBody(), keyBinding(key));
     environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
-    keepSubscripts(yielded(op.getBody(), 1), environment, key);
-    return PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1));
+    Environment first = ofFirstRow(environment);
+    keepSubscripts(yielded(op.getBody(), 1), first, key);
+    return PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
   };
-  Expr key = tile * plan.keyTile + keyOfTile, added = value(key);
+  Expr added = value(key);
   if (plan.ahead)
     added = fetchingAhead(added, value(laterKey(key)));
-  std::vector<Expr> element = at({column, blockOf(tile)});
-  output(element) = plusWeighted(op, output(element), weights(at({key})), added);
+  return plusWeighted(op, sum, weights(at({key})), added);
 }
 
-/// `count` tiles of `vectors` vectors of columns, from `first` on.
-void Split::addColumnTile(int vectors, Expr first, Expr count) {
+/// `count` tiles of `vectors` vectors of columns, from `first` on, for `rows`.
+void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &rowTile) {
   int keysOfTile = pairsWeights ? plan.keyTile / 2 : plan.keyTile;
-  ColumnTile tile{tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(keysOfTile), count}), {}};
-  RDom &keys = tile.keys;
-  Expr column = first + (keys[3] * vectors + keys[1]) * lanes + keys[0];
+  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}, {}};
+  tile.keys = RDom(0, keysOfTile);
+  tile.sums = Func(kernel.uniqueName(func.name() + "_tile"));
+  std::vector<Expr> element = at({e, keyTile});
+  tile.sums(stageVars({e, keyTile})) = constant(computeType(op.getResult().getType().getElementType()), 0);
   if (pairsWeights)
-    addPairs(tile, column);
+    tile.sums(element) += productOfKeys(tile, keyTile);
   else
-    addKeys(column, keys[4], keys[2]);
+    tile.sums(element) = plusKey(tile.sums(element), e, keyTile * plan.keyTile + tile.keys.x);
+
+  tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
+  const RDom &all = tile.tiles;
+  Expr column = first + (all[3] * vectors + all[1]) * lanes + all[0];
+  Expr ofRow = all[4] * rowTile.rows + all[2];
+  output(at({column, blockOf(all[5])}, ofRow)) += tile.sums(at({column, all[5]}, ofRow));
   columnTiles.push_back(tile);
 }
 
@@ -170,28 +214,32 @@ void Split::defineState() {
   Expr zero = constant(type, 0);
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(stageVars({e, block})) = zero;
-  // Register tiles, and what is left of the columns: no condition stands between a tile's accumulators.
-  Expr columns = extent(kernel, op.getResult().getType().getShape().back()), whole = 0;
+  // Register tiles, and what is left of the columns.
+  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
+  llvm::SmallVector<RowTile, 2> ofRows = rowTiles();
+  Expr wholeTiles = Halide::Internal::simplify(columns / (lanes * plan.valueVectors));
+  Expr whole = 0;
+  if (ofRows.size() > 1)
+    addColumnTile(plan.valueVectors, 0, wholeTiles, ofRows.front());
   for (int vectors = plan.valueVectors; vectors > 1; vectors /= 2) {
     Expr count = Halide::Internal::simplify((columns - whole) / (lanes * vectors));
     if (Halide::Internal::is_const_zero(count))
       continue;
-    addColumnTile(vectors, whole, count);
+    // The tiles of several rows have left the others.
+    addColumnTile(vectors, whole, count, vectors == plan.valueVectors ? ofRows.back() : RowTile{1, 0, rowCount});
     whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
-  addKeys(whole + restKeys[0], restKeys[2], restKeys[1]);
+  std::vector<Expr> rest = at({whole + restKeys[0], blockOf(restKeys[2])});
+  output(rest) = plusKey(output(rest), whole + restKeys[0], restKeys[2] * plan.keyTile + restKeys[1]);
 
   chunks = RDom(0, mostChunks);
   chunks.where(chunks.x < chunksOfSpan);
   state = Func(kernel.uniqueName(func.name() + "_state"));
-  std::vector<Var> stateVars = vars;
-  stateVars.push_back(span);
+  std::vector<Var> stateVars = {e, row, task};
   std::vector<Expr> element(stateVars.begin(), stateVars.end());
   auto ofChunk = [&](const Func &stage, std::vector<Expr> first) {
-    std::vector<Expr> arguments = at(std::move(first));
-    arguments[arguments.size() - 2] = chunks.x;
-    return Expr(stage(arguments));
+    return Expr(stage(at(std::move(first), row, chunks.x)));
   };
   std::vector<Expr> blocks; // that are made apart, so that no chain of additions is long
   for (int index = 0; index < plan.chunk / plan.block; ++index)
@@ -216,30 +264,29 @@ void Split::defineMerged() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0);
   allSpans = RDom(0, spans);
-  std::vector<Expr> element(vars.begin(), vars.end()), row(rows.begin(), rows.end()), of = element;
-  of.push_back(allSpans.x);
+  std::vector<Expr> element(vars.begin(), vars.end()), rowOf(vars.begin() + 1, vars.end());
+  std::vector<Expr> of = stateAt(e, allSpans.x), first = stateAt(0, allSpans.x);
+  std::vector<Var> rowVars(vars.begin() + 1, vars.end());
   merged = Func(kernel.uniqueName(func.name() + "_merged"));
   if (!softmax) {
     merged(vars) = zero;
     merged(element) += state(of);
     return;
   }
-  std::vector<Expr> first = of;
-  first[0] = 0;
   Expr start = lowest(type);
   total = Func(kernel.uniqueName(func.name() + "_total"));
   Expr sink;
   if (softmax.getSink()) {
-    Environment environment = bind(op.getBody(), {Expr(0), {}, false, {}});
+    Environment environment = bindResult(op.getBody(), {Expr(0), {}, false, {}});
     bindScore(environment);
     SplitRegion lowering(*this, environment);
     sink = lowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
     start = larger(start, sink);
   }
-  total(rows) = start;
-  total(row) = larger(total(row), state(first)[0]);
-  Expr scale = exp2OfNonPositive(state(of)[0] - total(row));
-  merged(vars) = Halide::Tuple(sink.defined() ? exp2OfNonPositive(sink - total(row)) : zero, zero);
+  total(rowVars) = start;
+  total(rowOf) = larger(total(rowOf), state(first)[0]);
+  Expr scale = exp2OfNonPositive(state(of)[0] - total(rowOf));
+  merged(vars) = Halide::Tuple(sink.defined() ? exp2OfNonPositive(sink - total(rowOf)) : zero, zero);
   merged(element) = Halide::Tuple(merged(element)[0] + state(of)[1] * scale, merged(element)[1] + state(of)[2] * scale);
 }
 

@@ -7,10 +7,10 @@
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = (−∞, 0, 0)                              maximum, sum, output of each row
 //     for chunks of keys of the span:
-//       score   = products of rows and keys           lanes along the reduction, a few keys at a time
+//       score   = products of rows and keys           lanes along the reduction, register tiles of rows × keys
 //       maximum of the chunk                          lanes along keys
 //       weights = 2^(score − maximum)                 lanes along keys
-//       sum, output of the chunk                      lanes along the value index
+//       sum, output of the chunk                      lanes along the value index, register tiles of rows × columns
 //       merge them into the state, rescaled to the larger maximum
 //   for rows:
 //     merge the spans' states; output / sum
@@ -38,52 +38,89 @@ public:
 
 private:
   friend class SplitRegion;
+  friend class KeyRegion;
 
+  /// `count` register tiles of as many rows of a task at once, from tile `first` on.
+  struct RowTile {
+    int rows;
+    Halide::Expr first, count;
+  };
+  /// A product's keys and rows that are computed in register tiles of one size.
+  struct ScoreTile {
+    int rows;
+    Halide::Func partial; ///< (lane, key, …) results of lanes.
+    Halide::RDom vectors; ///< Of `partial`.
+    Halide::RDom keys;    ///< Keys and rows of a tile, tiles of rows, tiles of keys.
+  };
   /// A reduction over a dimension of rows and keys, such as q·k.
   struct Product {
     ReduceOp op;
     Halide::Func func;
-    Halide::Func partial; ///< (lane, key, …) results of lanes that lie along the reduction, where they do.
-    Halide::RDom vectors; ///< Of `partial`.
-    Halide::RDom keys;    ///< Of the first update of `func`: what there is without `rest`.
-    Halide::RDom rest;    ///< Of the second: what is left of the reduction.
+    llvm::SmallVector<ScoreTile, 2> tiles; ///< Of lanes along the reduction, where they lie so.
+    Halide::RDom keys;                     ///< Where they do not: of the first update.
+    Halide::RDom rest;                     ///< Of the last update: what is left of the reduction.
   };
   /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key.
   struct Subscript {
     mlir::Value value;
-    Halide::Func func; ///< (key, rows that it changes with, chunk, span)
+    Halide::Func func; ///< (key, chunk, task)
     Halide::RDom keys;
     IntegerRange range;
-    std::vector<Halide::Var> rows;
   };
-  /// An index whose rows read the same keys: all of them or, where `sharers` is defined, as many as it says. At most
-  /// `group` of them are rows of one task.
+  /// An index whose rows read the same keys, `sharers` in a row. They are rows of one task, or of several passes.
   struct Shared {
-    Halide::Var index;
-    Halide::Expr sharers, group;
+    Halide::Var index; ///< Of `func`.
+    Halide::Expr size, sharers, passes, rows;
+    Halide::Expr group;       ///< Of a task: which sharers, and which pass over them.
+    Halide::Expr first, last; ///< Values of the index that are rows of the task.
+
+    /// The value of the index that is row `within` of the group.
+    Halide::Expr at(Halide::Expr within) const;
+    /// How many groups there are; which row of which group a value of the index is.
+    Halide::Expr groups() const;
+    Halide::Expr withinOf(Halide::Expr value) const, groupOf(Halide::Expr value) const;
   };
-  /// Columns of the output that are computed in register tiles of one width.
+  /// An index of which a task has one value.
+  struct Own {
+    Halide::Var index;        ///< Of `func`.
+    Halide::Expr size, value; ///< The value as a formula, and
+    Halide::Expr kept;        ///< where stages of a task find it.
+  };
+  /// Columns of the output, and rows, that are computed in register tiles of one size.
   struct ColumnTile {
-    Halide::RDom keys;       ///< Lanes, vectors, keys or pairs of them, tiles, tiles of keys.
-    Halide::Func valuePairs; ///< (column, pair of keys, rows or groups of them, chunk, span), where there are pairs.
+    int vectors, rows;
+    Halide::Func sums;       ///< (column, tile of keys, …), what a tile of keys adds.
+    Halide::RDom keys;       ///< Of `sums`: the keys of a tile, or pairs of them.
+    Halide::RDom tiles;      ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
+    Halide::Func valuePairs; ///< (column, pair of keys, …), where there are pairs.
   };
 
+  /// For the sum's own indices.
+  Environment bindResult(mlir::Region &region, IndexBinding key);
+  /// For those of stages: a task's rows in place of indices that share keys.
   Environment bind(mlir::Region &region, IndexBinding key);
   void bindScore(Environment &environment);
+  /// The same for the first row of the task: what is read at keys is the same for all.
+  Environment ofFirstRow(const Environment &environment) const;
   IndexBinding keyBinding(Halide::Expr key) const;
   /// The key of the chunk that is fetched when `key` is used.
   Halide::Expr laterKey(Halide::Expr key) const { return Halide::min(key + plan.ahead, plan.chunk - 1); }
-  /// `first`, the other indices, chunk and span.
+  /// `first`, row, chunk and task.
   std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
-  /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions.
-  Halide::RDom tiles(int size, llvm::ArrayRef<Halide::Expr> inner = {}) const;
+  /// The same at `ofRow` of the task, and at `ofChunk` if it is defined.
+  std::vector<Halide::Expr> at(std::vector<Halide::Expr> first, Halide::Expr ofRow, Halide::Expr ofChunk = {}) const;
+  /// The rows of a task in tiles of `plan.rowTile`, and those that are left one by one.
+  llvm::SmallVector<RowTile, 2> rowTiles() const;
+  /// The state at the sum's own indices.
+  std::vector<Halide::Expr> stateAt(Halide::Expr column, Halide::Expr ofSpan) const;
+  /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions and tiles of rows, if these are
+  /// given.
+  Halide::RDom tiles(int size, llvm::ArrayRef<Halide::Expr> inner = {}, const RowTile *ofRows = nullptr) const;
   /// The key of the chunk, of tiles with one inner dimension.
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
   void findShared();
-  /// How rows of this index share keys; null if each has its own.
-  const Shared *sharing(const Halide::Var &row) const;
   void defineRange();
   void defineScore();
   void defineWeights();
@@ -91,9 +128,10 @@ private:
   void defineWeightPairs();
   /// The block of `output` that a tile of keys is added to.
   Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block / plan.keyTile); }
-  void addKeys(Halide::Expr column, Halide::Expr tile, Halide::Expr keyOfTile);
-  void addPairs(ColumnTile &tile, Halide::Expr column);
-  void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count);
+  /// `sum`, and the key of a tile times the value in a column.
+  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, Halide::Expr key);
+  Halide::Expr productOfKeys(ColumnTile &tile, Halide::Expr keyTile);
+  void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows);
   void defineState();
   void defineMerged();
   void defineResult();
@@ -104,16 +142,24 @@ private:
   Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
                     Halide::Expr key);
   bool isPaired(ReduceOp op, const Environment &environment) const;
-  Halide::Expr pairedTerm(const Environment &environment, const Product &product, Halide::Expr position,
-                          Halide::Expr key);
+  Halide::Expr pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors,
+                          Halide::Expr position, Halide::Expr key);
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
   void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
   void scheduleMerged();
   void scheduleState();
   void scheduleProduct(Product &product);
+  void scheduleTile(ColumnTile &tile, unsigned update);
   void schedulePairs();
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
+  void addScoreTile(const Environment &environment, Product &product, const RowTile &tile);
+  /// What a term reads for a row alone, `value` of its indices in `environment`, from where it is packed once a task.
+  Halide::Expr packed(mlir::Value value, const Environment &environment);
+  Halide::Expr packedPair(mlir::Value value, ReduceOp op, const Environment &environment, Halide::Expr position,
+                          const Halide::RDom &vectors);
+  Halide::Expr addPack(mlir::Value value, Halide::Expr formula, std::vector<Halide::Var> arguments,
+                       std::vector<Halide::Expr> call);
   /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
   void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key);
   Subscript &subscript(mlir::Value value, const Environment &environment);
@@ -126,23 +172,34 @@ private:
   int lanes;
   bool pairsWeights; ///< The sum is one of products of pairs: see SplitPairs.cpp.
 
-  Halide::Var e, k{"key$"}, lane{"lane$"}, block{"block$"}, chunk{"chunk$"}, span{"span$"};
-  std::vector<Halide::Var> vars;  ///< Of `func`: the last index first.
-  std::vector<Halide::Var> rows;  ///< All of `vars` but `e`.
-  std::vector<Halide::Var> tasks; ///< The rows' indices that do not share keys.
-  std::vector<Shared> shared;
+  Halide::Var e, k{"key$"}, keyTile{"key_tile$"}, lane{"lane$"}, block{"block$"};
+  Halide::Var row{"row$"}; ///< Of a task, counted through all indices that share keys.
+  Halide::Var chunk{"chunk$"}, task{"task$"};
+  std::vector<Halide::Var> vars; ///< Of `func`: the last index first.
+  std::vector<Shared> shared;    ///< Of them, but for `e`, those that share keys.
+  std::vector<Own> own;          ///< The others.
+  Halide::Expr span;             ///< Of a task.
+  Halide::Expr rowCount;         ///< Of a task.
   Halide::Expr keyCount, spans;
   Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
   Halide::Expr end;                      ///< Of the keys of a span.
   Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
-  Halide::Func start;                    ///< (chunk, span, tasks…): the first key.
+  Halide::Func start;                    ///< (chunk, task): the first key.
   std::vector<Halide::Func> rangeFuncs, rowReductions;
+  std::vector<Halide::Func> taskFuncs; ///< (task): what is divided for, once a task.
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,
       merged;
   Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, restKeys, chunks, allSpans;
   std::vector<ColumnTile> columnTiles;
   std::vector<Subscript> subscripts;
+  /// What terms read for a row, or pairs of it: (indices of the reduction…, row, task).
+  struct Pack {
+    mlir::Value value;
+    Halide::Func func;
+    bool ofPairs;
+  };
+  std::vector<Pack> packs;
 };
 
 /// Score, mask and weight factors, in a stage over keys or rows. `key` counts within the chunk.
@@ -157,6 +214,22 @@ protected:
 private:
   Split &split;
   Halide::Expr key;
+};
+
+/// A term of a reduction: what it reads at keys is that of the task's first row, and seen to be the same for all; what
+/// it reads for a row is packed.
+class KeyRegion : public RegionLowering {
+public:
+  KeyRegion(Split &split, Environment &environment)
+      : RegionLowering(split.kernel, environment), split(split), first(split.ofFirstRow(environment)) {}
+
+protected:
+  Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
+  Halide::Expr stored(mlir::Value value) override;
+
+private:
+  Split &split;
+  Environment first;
 };
 
 } // namespace attn::lowering

@@ -28,14 +28,40 @@ bool Split::isPaired(ReduceOp op, const Environment &environment) const {
 }
 
 /// The product of the pairs of both factors at `position`.
-Expr Split::pairedTerm(const Environment &environment, const Product &product, Expr position, Expr key) {
-  Environment low = bindTerm(environment, product.op, product.vectors, position * 2, key),
-              high = bindTerm(environment, product.op, product.vectors, position * 2 + 1, key);
+Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors, Expr position,
+                       Expr key) {
+  Environment low = bindTerm(environment, op, vectors, position * 2, key),
+              high = bindTerm(environment, op, vectors, position * 2 + 1, key);
   auto pair = [&](mlir::Value factor) {
-    return pairOf(PlainRegion(kernel, low).expression(factor), PlainRegion(kernel, high).expression(factor));
+    if (!environment.changesWith(factor, k))
+      return packedPair(factor, op, environment, position, vectors);
+    return pairOf(KeyRegion(*this, low).expression(factor), KeyRegion(*this, high).expression(factor));
   };
-  auto [first, second] = *bf16Factors(product.op);
+  auto [first, second] = *bf16Factors(op);
   return productOfPairs(pair(first), pair(second));
+}
+
+/// A row's pairs, in the order of the reduction's indices.
+Expr Split::packedPair(mlir::Value value, ReduceOp op, const Environment &environment, Expr position,
+                       const Halide::RDom &vectors) {
+  std::vector<Var> arguments;
+  std::vector<Expr> call;
+  llvm::SmallVector<IndexBinding> indices;
+  for (int dimension = vectors.dimensions(); dimension-- > 0;) {
+    Var var(kernel.uniqueName("r$"));
+    arguments.insert(arguments.begin(), var);
+    call.insert(call.begin(), dimension == 0 ? position : Expr(vectors[dimension]));
+    indices.push_back({var, {var}, true, {}});
+  }
+  Expr numbers[2];
+  for (int half : {0, 1}) {
+    Environment inner;
+    inner.indices = environment.indices;
+    indices.back().expr = arguments.front() * 2 + half;
+    bindReduction(op, inner, indices);
+    numbers[half] = PlainRegion(kernel, inner).expression(value);
+  }
+  return addPack(value, pairOf(numbers[0], numbers[1]), arguments, call);
 }
 
 //===----------------------------------------------------------------------===//
@@ -59,34 +85,15 @@ void Split::defineWeightPairs() {
   weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
 }
 
-/// Adds the pairs of keys of `tile` to a column of the output.
-void Split::addPairs(ColumnTile &tile, Expr column) {
-  // Rows that share keys have one copy: that of the first of them.
-  std::vector<Var> arguments = {e, k};
-  Expr pair = tile.keys[4] * (plan.keyTile / 2) + tile.keys[2];
-  std::vector<Expr> element = {column, pair};
-  Environment of = bind(op.getBody(), keyBinding(k));
-  for (const Var &row : rows) {
-    const Shared *found = sharing(row);
-    if (!found) {
-      arguments.push_back(row);
-      element.push_back(row);
-    } else if (found->sharers.defined()) {
-      Var group(row.name() + "_sharing$");
-      of.rebind(row, {group * found->sharers, {group}, false, {}});
-      arguments.push_back(group);
-      element.push_back(row / found->sharers);
-    } else {
-      of.rebind(row, {Expr(0), {}, false, {}});
-    }
-  }
-  arguments.insert(arguments.end(), {chunk, span});
-  element.insert(element.end(), {chunk, span});
+/// What the pairs of a tile's keys add. Rows that share keys have one copy of the values.
+Expr Split::productOfKeys(ColumnTile &tile, Expr ofTile) {
+  Expr pair = ofTile * (plan.keyTile / 2) + tile.keys.x;
 
   mlir::Value value = yielded(op.getBody(), 1);
+  Environment first = ofFirstRow(bind(op.getBody(), keyBinding(k)));
   auto number = [&](Expr key) {
     Environment environment;
-    environment.indices = of.indices;
+    environment.indices = first.indices;
     environment.rebind(k, keyBinding(key));
     keepSubscripts(value, environment, key);
     return PlainRegion(kernel, environment).expression(value);
@@ -95,9 +102,8 @@ void Split::addPairs(ColumnTile &tile, Expr column) {
   if (plan.ahead)
     pairs = fetchingAhead(pairs, pairOf(number(laterKey(2 * k)), number(laterKey(2 * k + 1))));
   tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  tile.valuePairs(arguments) = pairs;
-  std::vector<Expr> sum = at({column, blockOf(tile.keys[4])});
-  output(sum) += productOfPairs(weightPairs(at({pair})), tile.valuePairs(element));
+  tile.valuePairs(e, k, chunk, task) = pairs;
+  return productOfPairs(weightPairs(at({pair})), tile.valuePairs(e, pair, chunk, task));
 }
 
 } // namespace attn::lowering

@@ -18,18 +18,63 @@ namespace attn::lowering {
 //===----------------------------------------------------------------------===//
 
 void Split::findShared() {
+  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
+  auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
+  // A task is a number, of which each index is a digit.
+  Expr rest = task;
+  auto digit = [&](Expr size) {
+    Expr value = rest % size;
+    rest = rest / size;
+    return value;
+  };
+  // Stages have it in many places, and a division is as long as a key's products.
+  auto oncePerTask = [&](const Var &index, const char *suffix, Expr value) {
+    Func kept(kernel.uniqueName(index.name() + suffix));
+    kept(task) = value;
+    taskFuncs.push_back(kept);
+    return Expr(kept(task));
+  };
+  rowCount = 1;
   for (const SharedKeys &index : sharedKeys(op)) {
-    Expr sharers;
-    if (index.group)
-      sharers = Halide::max(extent(kernel, index.group), 1);
-    Expr inPass = index.group ? Halide::min(sharers, plan.rows) : Expr(plan.rows);
-    shared.push_back({vars[vars.size() - 1 - index.position()], sharers, inPass});
+    Shared found{vars[vars.size() - 1 - index.position()], sizeOf(index.position()), {}, {}, {}, {}, {}, {}};
+    found.sharers = index.group ? Halide::max(extent(kernel, index.group), 1) : found.size;
+    // At least 1: that Halide sees what is positive lets it bound loops by what these numbers say.
+    found.passes = Halide::max(ceilDivide(found.sharers, plan.rows), 1);
+    found.rows = Halide::max(ceilDivide(found.sharers, found.passes), 1);
+    found.group = digit(found.groups());
+    Expr ofSharers = found.group / found.passes * found.sharers;
+    found.first = oncePerTask(found.index, "_first", ofSharers + found.group % found.passes * found.rows);
+    found.last = oncePerTask(found.index, "_last", Halide::min(ofSharers + found.sharers, found.size) - 1);
+    rowCount = rowCount * found.rows;
+    shared.push_back(found);
   }
+  for (unsigned position = vars.size() - 1; position-- > 0;) {
+    Var var = vars[vars.size() - 1 - position];
+    if (llvm::none_of(shared, [&](const Shared &other) { return other.index.same_as(var); })) {
+      Expr value = digit(sizeOf(position));
+      own.push_back({var, sizeOf(position), value, oncePerTask(var, "_of_task", value)});
+    }
+  }
+  span = rest;
 }
 
-const Split::Shared *Split::sharing(const Var &row) const {
-  auto found = llvm::find_if(shared, [&](const Shared &other) { return other.index.same_as(row); });
-  return found == shared.end() ? nullptr : &*found;
+/// Surplus rows of the last pass are its last.
+Expr Split::Shared::at(Expr within) const { return Halide::min(first + within, last); }
+
+Expr Split::Shared::groups() const { return ceilDivide(size, sharers) * passes; }
+
+Expr Split::Shared::withinOf(Expr value) const { return Halide::clamp(value % sharers % rows, 0, rows - 1); }
+
+Expr Split::Shared::groupOf(Expr value) const {
+  return Halide::clamp(value / sharers * passes + value % sharers / rows, 0, groups() - 1);
+}
+
+llvm::SmallVector<Split::RowTile, 2> Split::rowTiles() const {
+  int size = plan.rowTile;
+  if (shared.empty())
+    return {RowTile{1, 0, 1}};
+  Expr tiles = rowCount / size;
+  return {RowTile{size, 0, tiles}, RowTile{1, tiles * size, rowCount % size}};
 }
 
 //===----------------------------------------------------------------------===//
@@ -51,12 +96,10 @@ void Split::defineRange() {
   unsigned rank = vars.size();
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   mlir::Region &region = softmax || !condition ? op.getBody() : *condition;
-  Environment environment = bind(region, {Expr(0), {}, false, {}});
+  Environment environment = bindResult(region, {Expr(0), {}, false, {}});
   Halide::Region sizes;
-  tasks = rows;
   llvm::SmallVector<unsigned> positions;
   for (const Shared &index : shared) {
-    llvm::erase_if(tasks, [&](const Var &var) { return var.same_as(index.index); });
     for (unsigned position = 0; position < rank; ++position)
       if (vars[rank - 1 - position].same_as(index.index))
         positions.push_back(position);
@@ -68,16 +111,22 @@ void Split::defineRange() {
   if (softmax)
     bindScore(environment);
   PlainRegion lowering(kernel, environment);
-  std::vector<Expr> task(tasks.begin(), tasks.end());
+  std::vector<Var> ownVars;
+  std::vector<Expr> ownAt, ofTask;
+  for (const Own &index : own) {
+    ownVars.push_back(index.index);
+    ownAt.push_back(index.index);
+    ofTask.push_back(index.value);
+  }
   auto overRows = [&](const char *name, const KeyBound &bound, bool largest) {
     Func keys(kernel.uniqueName(name));
     Expr key = boundOfKeys(bound, lowering, keyCount);
-    keys(tasks) = largest ? Expr(0) : keyCount;
+    keys(ownVars) = largest ? Expr(0) : keyCount;
     // Halide takes an update for a reduction only if it mentions the variable.
     key += select(all[0] < 0, 1, 0);
-    keys(task) = largest ? Halide::max(keys(task), key) : Halide::min(keys(task), key);
+    keys(ownAt) = largest ? Halide::max(keys(ownAt), key) : Halide::min(keys(ownAt), key);
     rangeFuncs.push_back(keys);
-    return Expr(keys(task));
+    return Expr(keys(ofTask));
   };
   upper = range.upper ? overRows("upper", *range.upper, true) : keyCount;
   if (range.lower)
@@ -86,14 +135,11 @@ void Split::defineRange() {
   // Spans for as many tasks as keep many threads busy, none shorter than a chunk.
   int target = plan.tasks;
   Expr count = 1;
-  for (const Var &row : rows) {
-    auto isRow = [&](const Var &own) { return own.same_as(row); };
-    Expr each = extent(kernel, shape[rank - 1 - (llvm::find_if(vars, isRow) - vars.begin())]);
-    for (const Shared &index : shared)
-      if (isRow(index.index))
-        each = ceilDivide(each, index.group);
-    count = Halide::min(count * Halide::clamp(each, 1, target), target);
-  }
+  auto times = [&](Expr tasksOfIndex) { count = Halide::min(count * Halide::min(tasksOfIndex, target), target); };
+  for (const Shared &index : shared)
+    times(index.groups());
+  for (const Own &index : own)
+    times(index.size);
   int size = plan.span;
   Expr shortestOfAll = ceilDivide(Halide::max(keyCount, 1), size);
   spans = Halide::clamp(ceilDivide(target, count), 1, shortestOfAll);
@@ -101,19 +147,15 @@ void Split::defineRange() {
   // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
   Expr first = lower.defined() ? lower / size * size : Expr(0);
   Expr visited = Halide::max(ceilDivide(upper - first, size), 0);
-  Func each(kernel.uniqueName("keys_of_span"));
-  each(tasks) = ceilDivide(visited, spans) * size;
+  Func each(kernel.uniqueName("keys_of_span")), stop(kernel.uniqueName("end"));
+  each(task) = ceilDivide(visited, spans) * size;
   Expr keysOfSpan = each(task);
   chunksOfSpan = ceilDivide(keysOfSpan, plan.chunk);
   start = Func(kernel.uniqueName("start"));
-  std::vector<Var> startVars = {chunk, span}, endVars = {span};
-  startVars.insert(startVars.end(), tasks.begin(), tasks.end());
-  endVars.insert(endVars.end(), tasks.begin(), tasks.end());
-  start(startVars) = first + span * keysOfSpan + chunk * plan.chunk;
-  Func stop(kernel.uniqueName("end"));
-  stop(endVars) = Halide::min(upper, first + (span + 1) * keysOfSpan);
+  start(chunk, task) = first + span * keysOfSpan + chunk * plan.chunk;
+  stop(task) = Halide::min(upper, first + (span + 1) * keysOfSpan);
   rangeFuncs.insert(rangeFuncs.end(), {each, stop});
-  end = stop(std::vector<Expr>(endVars.begin(), endVars.end()));
+  end = stop(task);
 }
 
 } // namespace attn::lowering

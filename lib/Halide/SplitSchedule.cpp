@@ -12,14 +12,6 @@ using Halide::VarOrRVar;
 
 namespace attn::lowering {
 
-/// The loops of a stage from the innermost out: `first`, rows, `last`.
-static std::vector<VarOrRVar> order(std::vector<VarOrRVar> first, const std::vector<Var> &rows,
-                                    const std::vector<VarOrRVar> &last = {}) {
-  first.insert(first.end(), rows.begin(), rows.end());
-  first.insert(first.end(), last.begin(), last.end());
-  return first;
-}
-
 /// The first `count` variables of `domain`.
 static std::vector<VarOrRVar> variables(const RDom &domain, int count) {
   std::vector<VarOrRVar> result;
@@ -30,50 +22,35 @@ static std::vector<VarOrRVar> variables(const RDom &domain, int count) {
 
 /// Computes a stage for one chunk of one span at a time.
 void Split::computeInChunk(Func &stage, const LoopLevel &level) {
-  stage.compute_at(level).bound_extent(chunk, 1).bound_extent(span, 1);
+  stage.compute_at(level).bound_extent(chunk, 1).bound_extent(task, 1);
 }
 
 void Split::scheduleMerged() {
   func.compute_root().vectorize(e, lanes, TailStrategy::GuardWithIf);
-  if (!rows.empty())
-    func.parallel(rows.back());
-  LoopLevel row = rows.empty() ? LoopLevel::root() : LoopLevel(func, rows.front());
-  merged.compute_at(row).align_bounds(e, lanes).vectorize(e, lanes);
-  merged.update().reorder(order({e, allSpans.x}, rows)).vectorize(e, lanes, TailStrategy::RoundUp);
+  std::vector<Var> rowVars(vars.begin() + 1, vars.end());
+  if (!rowVars.empty())
+    func.parallel(rowVars.back());
+  LoopLevel ofRow = rowVars.empty() ? LoopLevel::root() : LoopLevel(func, rowVars.front());
+  merged.compute_at(ofRow).align_bounds(e, lanes).vectorize(e, lanes);
+  merged.update().reorder(e, allSpans.x).vectorize(e, lanes, TailStrategy::RoundUp);
   if (softmax)
-    total.compute_at(row);
+    total.compute_at(ofRow);
 }
 
 void Split::scheduleState() {
   for (Func &bound : rangeFuncs)
     bound.compute_root();
+  for (Func &kept : taskFuncs)
+    kept.compute_at(state, task);
   for (Func &reduction : rowReductions)
-    reduction.compute_root();
+    reduction.compute_at(state, task);
+  for (Pack &pack : packs) {
+    pack.func.compute_at(state, task);
+    if (!pack.ofPairs) // those are one load each
+      pack.func.vectorize(pack.func.args()[0], lanes, TailStrategy::GuardWithIf);
+  }
   state.compute_root().align_bounds(e, lanes).vectorize(e, lanes);
-  Stage update = state.update();
-  std::vector<VarOrRVar> inner = {e}, outer;
-  for (const Var &row : rows) {
-    const Shared *found = sharing(row);
-    if (!found) {
-      outer.push_back(row);
-      continue;
-    }
-    Var groups(row.name() + "_group$"), within(row.name() + "_within$");
-    update.split(row, groups, within, found->group, TailStrategy::GuardWithIf);
-    inner.push_back(within);
-    outer.push_back(groups);
-  }
-  outer.push_back(span);
-  inner.push_back(chunks.x);
-  inner.insert(inner.end(), outer.begin(), outer.end());
-  update.reorder(inner).vectorize(e, lanes, TailStrategy::RoundUp);
-  Var task = outer.front().var;
-  for (const VarOrRVar &other : llvm::ArrayRef(outer).drop_front()) {
-    Var fused(task.name() + "_" + other.name());
-    update.fuse(task, other.var, fused);
-    task = fused;
-  }
-  update.parallel(task);
+  state.update().reorder(e, row, chunks.x, task).vectorize(e, lanes, TailStrategy::RoundUp).parallel(task);
 }
 
 void Split::scheduleProduct(Product &product) {
@@ -81,31 +58,65 @@ void Split::scheduleProduct(Product &product) {
   computeInChunk(product.func, inChunk);
   product.func.bound(k, 0, plan.chunk);
   int terms = product.rest.dimensions() - 1;
-  if (!product.partial.defined()) {
+  if (product.tiles.empty()) {
     product.func.update(0)
-        .reorder(order(variables(product.keys, 2), rows))
+        .reorder(product.keys[0], product.keys[1], row)
         .allow_race_conditions()
         .vectorize(product.keys[0]);
-    product.func.update(1)
-        .reorder(order(variables(product.rest, terms + 1), rows))
-        .allow_race_conditions()
-        .vectorize(product.rest[0]);
+    std::vector<VarOrRVar> loops = variables(product.rest, terms + 1);
+    loops.push_back(row);
+    product.func.update(1).reorder(loops).allow_race_conditions().vectorize(product.rest[0]);
     return;
   }
   // A tile of keys is used for all rows before the next.
-  product.func.update(0)
-      .reorder(order({product.keys[0]}, rows, {product.keys[1]}))
+  for (auto [update, tile] : llvm::enumerate(product.tiles)) {
+    const RDom &all = tile.keys;
+    product.func.update(update)
+        .reorder(all[0], all[1], all[2], all[3])
+        .allow_race_conditions()
+        .vectorize(all[0])
+        .unroll(all[1]);
+    // One row's keys follow one another, as memory is read in order; each of several rows has two sums at a time.
+    int keysAtOnce = tile.rows > 1 ? 2 : 1;
+    Func &partial = tile.partial;
+    Var keys("keys$"), key("key$");
+    computeInChunk(partial, LoopLevel(product.func, all[2]));
+    partial.bound_extent(k, plan.scoreKeys).bound_extent(row, tile.rows).vectorize(lane).unroll(k).unroll(row);
+    std::vector<VarOrRVar> loops = {lane, row, key};
+    llvm::append_range(loops, variables(tile.vectors, terms));
+    loops.push_back(keys);
+    partial.update()
+        .split(k, keys, key, keysAtOnce, TailStrategy::RoundUp)
+        .reorder(loops)
+        .vectorize(lane)
+        .unroll(row)
+        .unroll(key)
+        .unroll(keys);
+  }
+  std::vector<VarOrRVar> loops = variables(product.rest, terms);
+  llvm::append_range(loops, std::vector<VarOrRVar>{row, product.rest[terms]});
+  product.func.update(product.tiles.size()).reorder(loops);
+}
+
+/// What a tile of keys adds to a register tile of the output.
+void Split::scheduleTile(ColumnTile &tile, unsigned update) {
+  const RDom &all = tile.tiles;
+  output.update(update)
+      .reorder(variables(all, 6))
       .allow_race_conditions()
-      .vectorize(product.keys[0]);
-  product.func.update(1).reorder(order(variables(product.rest, terms), rows, {product.rest[terms]}));
-  LoopLevel row = rows.empty() ? LoopLevel(product.func, product.keys[1]) : LoopLevel(product.func, rows.front());
-  computeInChunk(product.partial, row);
-  std::vector<VarOrRVar> loops = variables(product.vectors, terms);
-  // Key by key: memory is read in order, as prefetchers like it.
-  loops.insert(loops.begin(), lane);
-  loops.push_back(k);
-  product.partial.bound_extent(k, plan.scoreKeys).vectorize(lane).unroll(k);
-  product.partial.update().reorder(order(loops, rows)).vectorize(lane).unroll(k);
+      .vectorize(all[0])
+      .unroll(all[1])
+      .unroll(all[2]);
+  computeInChunk(tile.sums, LoopLevel(output, all[3]));
+  tile.sums.bound_extent(e, tile.vectors * lanes).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
+  Var vectors("vectors$"), column("column$");
+  tile.sums.split(e, vectors, column, lanes).vectorize(column).unroll(vectors).unroll(row);
+  tile.sums.update()
+      .split(e, vectors, column, lanes, TailStrategy::RoundUp)
+      .reorder(column, vectors, row, tile.keys.x)
+      .vectorize(column)
+      .unroll(vectors)
+      .unroll(row);
 }
 
 void Split::schedulePairs() {
@@ -113,11 +124,11 @@ void Split::schedulePairs() {
   computeInChunk(weightPairs, inChunk);
   weightPairs.bound(k, 0, plan.chunk / 2)
       .update()
-      .reorder(order({weightPairKeys[0], weightPairKeys[1]}, rows))
+      .reorder(weightPairKeys[0], weightPairKeys[1], row)
       .allow_race_conditions()
       .vectorize(weightPairKeys[0]);
   for (ColumnTile &tile : columnTiles) {
-    computeInChunk(tile.valuePairs, LoopLevel(output, tile.keys[4]));
+    computeInChunk(tile.valuePairs, LoopLevel(output, tile.tiles[5]));
     tile.valuePairs.hoist_storage(inChunk)
         .bound_extent(k, plan.keyTile / 2)
         .align_bounds(e, lanes)
@@ -136,21 +147,18 @@ void Split::schedule() {
   auto overKeys = [&](Func stage, const RDom &domain) {
     computeInChunk(stage, inChunk);
     stage.bound(k, 0, plan.chunk);
-    stage.update().reorder(order(variables(domain, 2), rows)).allow_race_conditions().vectorize(domain[0]);
+    stage.update().reorder(domain[0], domain[1], row).allow_race_conditions().vectorize(domain[0]);
   };
   auto overLanes = [&](Func partial, Func joined, const RDom &domain) {
     computeInChunk(joined, inChunk);
     computeInChunk(partial, inChunk);
     partial.vectorize(lane);
-    partial.update().reorder(order({lane, domain[0]}, rows)).vectorize(lane);
+    partial.update().reorder(lane, domain[0], row).vectorize(lane);
   };
   for (Subscript &kept : subscripts) {
     computeInChunk(kept.func, inChunk);
     kept.func.bound(k, 0, plan.chunk);
-    kept.func.update()
-        .reorder(order(variables(kept.keys, 2), kept.rows))
-        .allow_race_conditions()
-        .vectorize(kept.keys[0]);
+    kept.func.update().reorder(kept.keys[0], kept.keys[1]).allow_race_conditions().vectorize(kept.keys[0]);
   }
   if (softmax) {
     overKeys(score, scoreKeys);
@@ -162,17 +170,12 @@ void Split::schedule() {
     overKeys(weights, weightKeys);
   computeInChunk(output, inChunk);
   output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
-  // Lanes, vectors and keys of a register tile, tiles of columns; rows; tiles of keys.
   for (auto [update, tile] : llvm::enumerate(columnTiles))
-    output.update(update)
-        .reorder(order(variables(tile.keys, 4), rows, {tile.keys[4]}))
-        .allow_race_conditions()
-        .vectorize(tile.keys[0])
-        .unroll(tile.keys[1]);
+    scheduleTile(tile, update);
   if (pairsWeights)
     schedulePairs();
   output.update(columnTiles.size())
-      .reorder(order(variables(restKeys, 2), rows, {restKeys[2]}))
+      .reorder(restKeys[0], restKeys[1], row, restKeys[2])
       .allow_race_conditions()
       .vectorize(restKeys[0], lanes, TailStrategy::GuardWithIf);
 }

@@ -18,6 +18,45 @@ Expr SplitRegion::reduce(ReduceOp op) {
                                                           : split.addRowReduction(op, environment);
 }
 
+Expr KeyRegion::stored(mlir::Value value) {
+  if (!value.getDefiningOp<ReadOp>())
+    return {};
+  if (environment.changesWith(value, split.k))
+    return PlainRegion(kernel, first).expression(value);
+  bool isOfRow = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, split.row);
+  return isOfRow ? split.packed(value, environment) : Expr();
+}
+
+Expr Split::packed(mlir::Value value, const Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  std::vector<Var> arguments;
+  std::vector<Expr> call;
+  for (mlir::Value index : dependence(value)) {
+    IndexBinding &binding = inner.indices[index];
+    if (!binding.loop)
+      continue;
+    Var var(kernel.uniqueName("r$"));
+    arguments.push_back(var);
+    call.push_back(binding.expr);
+    binding = {var, {var}, false, {}};
+  }
+  return addPack(value, PlainRegion(kernel, inner).expression(value), std::move(arguments), std::move(call));
+}
+
+Expr Split::addPack(mlir::Value value, Expr formula, std::vector<Var> arguments, std::vector<Expr> call) {
+  bool ofPairs = formula.type().is_uint();
+  auto found = llvm::find_if(packs, [&](const Pack &pack) { return pack.value == value && pack.ofPairs == ofPairs; });
+  arguments.insert(arguments.end(), {row, task});
+  call.insert(call.end(), {row, task});
+  if (found != packs.end())
+    return found->func(call);
+  Func pack(kernel.uniqueName(func.name() + "_row"));
+  pack(arguments) = formula;
+  packs.push_back({value, pack, ofPairs});
+  return pack(call);
+}
+
 Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key) {
   Product product;
   product.op = reduce;
@@ -47,47 +86,56 @@ Environment Split::bindTerm(const Environment &environment, ReduceOp op, const R
 
 Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key) {
   Environment inner = bindTerm(environment, op, domain, last, key);
-  PlainRegion lowering(kernel, inner);
+  KeyRegion lowering(*this, inner);
   return atEachStep(op.getKind(), reductionTerm(op, lowering), domain[0]);
 }
 
 /// Lanes are partial results along the last index of the reduction, of pairs of bf16 numbers or single ones: whole
 /// vectors, and what is left one by one.
 void Split::addContiguousProduct(const Environment &environment, Product &product) {
-  llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
-  int each = isPaired(product.op, environment) ? 2 : 1;
-  Expr vectors = sizes[0] / (lanes * each), whole = vectors * (lanes * each), rest = sizes[0] - whole;
   ReduceKind kind = product.op.getKind();
-  llvm::SmallVector<Expr> vectorSizes = sizes, restSizes = sizes;
-  vectorSizes[0] = vectors;
-  restSizes[0] = rest;
+  Halide::Type type = computeType(product.op.getType());
+  product.func(stageVars({k})) = Halide::undef(type);
+  for (const RowTile &tile : rowTiles())
+    addScoreTile(environment, product, tile);
 
-  product.partial = Func(kernel.uniqueName(func.name() + "_lanes"));
-  product.vectors = loopOver(vectorSizes);
-  Expr position = product.vectors[0] * lanes + lane;
-  Expr value = each == 2 ? pairedTerm(environment, product, position, k)
-                         : term(environment, product.op, product.vectors, position, k);
-  if (plan.ahead)
-    value = fetchingAhead(value, term(environment, product.op, product.vectors, position * each, laterKey(k)));
-  std::vector<Expr> partialAt = at({lane, k});
-  product.partial(stageVars({lane, k})) = identity(kind, value.type());
-  product.partial(partialAt) = combine(kind, product.partial(partialAt), value);
-
-  product.keys = tiles(plan.scoreKeys, Expr(plan.scoreKeys));
-  Expr key = product.keys[1] * plan.scoreKeys + product.keys[0];
-  std::vector<Expr> values;
-  for (int index = 0; index < lanes; ++index)
-    values.push_back(product.partial(at({index, key})));
-  product.func(stageVars({k})) = Halide::undef(value.type());
-  bool isSum = kind == ReduceKind::Sum && value.type() == Halide::Float(32);
-  product.func(at({key})) = isSum ? sumOfLanes(values) : combineTree(kind, values);
-
+  llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
+  int vector = lanes * (isPaired(product.op, environment) ? 2 : 1);
   unsigned count = sizes.size();
-  product.rest = tiles(1, restSizes);
+  Expr whole = sizes[0] / vector * vector, rest = sizes[0] - whole;
+  sizes[0] = rest;
+  product.rest = tiles(1, sizes);
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
   Expr more = term(environment, product.op, product.rest, whole + product.rest[0], restKey);
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
+}
+
+/// The lanes of a register tile of keys and rows are added together: a load of a key is one for all of its rows.
+void Split::addScoreTile(const Environment &environment, Product &product, const RowTile &rowTile) {
+  llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
+  int each = isPaired(product.op, environment) ? 2 : 1;
+  ReduceKind kind = product.op.getKind();
+  sizes[0] = sizes[0] / (lanes * each);
+  ScoreTile tile{rowTile.rows, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};
+  Expr position = tile.vectors[0] * lanes + lane;
+  Expr value = each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, k)
+                         : term(environment, product.op, tile.vectors, position, k);
+  if (plan.ahead)
+    value = fetchingAhead(value, term(environment, product.op, tile.vectors, position * each, laterKey(k)));
+  std::vector<Expr> element = at({lane, k});
+  tile.partial(stageVars({lane, k})) = identity(kind, value.type());
+  tile.partial(element) = combine(kind, tile.partial(element), value);
+
+  tile.keys = tiles(plan.scoreKeys, {Expr(plan.scoreKeys), Expr(rowTile.rows)}, &rowTile);
+  Expr key = tile.keys[3] * plan.scoreKeys + tile.keys[0];
+  Expr ofRow = tile.keys[2] * rowTile.rows + tile.keys[1];
+  std::vector<Expr> values;
+  for (int index = 0; index < lanes; ++index)
+    values.push_back(tile.partial(at({index, key}, ofRow)));
+  bool isSum = kind == ReduceKind::Sum && value.type() == Halide::Float(32);
+  product.func(at({key}, ofRow)) = isSum ? sumOfLanes(values) : combineTree(kind, values);
+  product.tiles.push_back(tile);
 }
 
 /// Lanes are keys.
@@ -106,7 +154,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   for (unsigned dimension = count; dimension > 0; --dimension)
     indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
   bindReduction(product.op, inner, indices);
-  PlainRegion lowering(kernel, inner);
+  KeyRegion lowering(*this, inner);
   Expr value = atEachStep(kind, reductionTerm(product.op, lowering), product.rest[1]);
   product.func(stageVars({k})) = Halide::undef(value.type());
   product.func(at({product.keys[1] * lanes + product.keys[0]})) = identity(kind, value.type());
@@ -122,8 +170,8 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Func result(kernel.uniqueName(func.name() + "_row"));
-  std::vector<Expr> element(rows.begin(), rows.end());
-  result(rows) = identity(reduce.getKind(), value.type());
+  std::vector<Expr> element = {row, task};
+  result(row, task) = identity(reduce.getKind(), value.type());
   result(element) = combine(reduce.getKind(), result(element), value);
   rowReductions.push_back(result);
   return result(element);

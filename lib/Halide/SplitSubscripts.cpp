@@ -20,15 +20,11 @@ void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key
   // The same for all terms: it changes with the key and with rows alone.
   bool isOfKey = llvm::all_of(dependence(value), [&](mlir::Value index) {
     const IndexBinding &binding = environment.indices.find(index)->second;
-    return binding.vars.size() == 1 &&
-           (binding.has(k) || llvm::any_of(rows, [&](const Var &row) { return binding.has(row); }));
+    return binding.has(k) || binding.has(task) || binding.has(row);
   });
   if (isOfKey && value.getType().isInteger(64) && mlir::isa<FloorDivOp, ModOp, ReadOp>(op)) {
     const Subscript &kept = subscript(value, environment);
-    std::vector<Expr> element = {key};
-    element.insert(element.end(), kept.rows.begin(), kept.rows.end());
-    element.insert(element.end(), {chunk, span});
-    environment.values[value] = {kept.func(element), kept.range};
+    environment.values[value] = {kept.func(key, chunk, task), kept.range};
     return;
   }
   for (mlir::Value operand : op->getOperands())
@@ -39,23 +35,14 @@ Split::Subscript &Split::subscript(mlir::Value value, const Environment &environ
   auto found = llvm::find_if(subscripts, [&](const Subscript &other) { return other.value == value; });
   if (found != subscripts.end())
     return *found;
-  Subscript kept{value, Func(kernel.uniqueName(func.name() + "_subscript")), tiles(lanes, Expr(lanes)), {}, {}};
-  // A chunk's first key is that of a task.
-  for (const Var &row : rows)
-    if (environment.changesWith(value, row) || llvm::any_of(tasks, [&](const Var &task) { return task.same_as(row); }))
-      kept.rows.push_back(row);
+  Subscript kept{value, Func(kernel.uniqueName(func.name() + "_subscript")), tiles(lanes, Expr(lanes)), {}};
   Environment inner;
-  inner.indices = environment.indices;
+  inner.indices = ofFirstRow(environment).indices;
   inner.rebind(k, keyBinding(keyOf(kept.keys)));
   Scalar lowered = PlainRegion(kernel, inner).lower(value);
   kept.range = lowered.range;
-  std::vector<Var> funcVars = {k};
-  funcVars.insert(funcVars.end(), kept.rows.begin(), kept.rows.end());
-  funcVars.insert(funcVars.end(), {chunk, span});
-  std::vector<Expr> element(funcVars.begin(), funcVars.end());
-  element[0] = keyOf(kept.keys);
-  kept.func(funcVars) = Halide::undef(lowered.expr.type());
-  kept.func(element) = lowered.expr;
+  kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());
+  kept.func(keyOf(kept.keys), chunk, task) = lowered.expr;
   subscripts.push_back(kept);
   return subscripts.back();
 }

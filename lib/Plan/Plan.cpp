@@ -168,6 +168,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.chunk = 256;
   plan.tile.block = 32;
   plan.tile.bf16Pairs = plan.split.bf16Pairs = machine.bf16Pairs && !isDouble;
+  plan.split.rowTile = machine.vectorRegisters >= 32 ? 4 : 2;
   plan.narrow = plan.tile;
   plan.narrow.queries = plan.lanes;
   plan.narrow.keyUnroll = plan.narrow.valueUnroll = machine.multiplyAdds > 1 ? 8 : 4;
