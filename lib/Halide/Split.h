@@ -1,8 +1,8 @@
 //===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
 //
 // Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
-// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp, SplitPairs.cpp and SplitSubscripts.cpp say what is
-// computed, SplitSchedule.cpp how:
+// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp, SplitPairs.cpp, SplitSubscripts.cpp and SplitState.cpp
+// say what is computed, SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = (−∞, 0, 0)                              maximum, sum, output of each row
@@ -132,6 +132,7 @@ private:
   Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, Halide::Expr key);
   Halide::Expr productOfKeys(ColumnTile &tile, Halide::Expr keyTile);
   void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows);
+  void defineOutput();
   void defineState();
   void defineMerged();
   void defineResult();
