@@ -26,7 +26,9 @@ class TransposeCopies : public IRMutator {
     if (const auto *conversion = value.as<Cast>())
       return loadOf(conversion->value);
     const auto *groups = value.as<Reinterpret>();
-    return groups ? groups->value.as<Load>() : value.as<Load>();
+    if (groups && groups->value.type().lanes() > groups->type.lanes())
+      return groups->value.as<Load>();
+    return value.as<Load>();
   }
 
   /// `value` with this in place of its load, whose groups are taken together.
