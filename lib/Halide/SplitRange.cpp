@@ -73,8 +73,8 @@ llvm::SmallVector<Split::RowTile, 2> Split::rowTiles() const {
   int size = plan.rowTile;
   if (shared.empty())
     return {RowTile{1, 0, 1}};
-  Expr tiles = rowCount / size;
-  return {RowTile{size, 0, tiles}, RowTile{1, tiles * size, rowCount % size}};
+  Expr tiles = Halide::Internal::simplify(rowCount / size);
+  return {RowTile{size, 0, tiles}, RowTile{1, tiles * size, Halide::Internal::simplify(rowCount % size)}};
 }
 
 //===----------------------------------------------------------------------===//

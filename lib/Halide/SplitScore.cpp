@@ -97,7 +97,8 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   Halide::Type type = computeType(product.op.getType());
   product.func(stageVars({k})) = Halide::undef(type);
   for (const RowTile &tile : rowTiles())
-    addScoreTile(environment, product, tile);
+    if (!Halide::Internal::is_const_zero(tile.count))
+      addScoreTile(environment, product, tile);
 
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
   int vector = lanes * (isPaired(product.op, environment) ? 2 : 1);

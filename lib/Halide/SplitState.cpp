@@ -57,17 +57,19 @@ void Split::defineOutput() {
   output(stageVars({e, block})) = zero;
   // Register tiles, and what is left of the columns.
   Expr columns = extent(kernel, op.getResult().getType().getShape().back());
-  llvm::SmallVector<RowTile, 2> ofRows = rowTiles();
-  Expr wholeTiles = Halide::Internal::simplify(columns / (lanes * plan.valueVectors));
+  auto addTile = [&](int vectors, Expr first, const RowTile &rowTile) {
+    Expr count = Halide::Internal::simplify((columns - first) / (lanes * vectors));
+    // Of a stage that is never computed Halide would look for the storage.
+    if (!Halide::Internal::is_const_zero(count) && !Halide::Internal::is_const_zero(rowTile.count))
+      addColumnTile(vectors, first, count, rowTile);
+  };
   Expr whole = 0;
-  if (ofRows.size() > 1)
-    addColumnTile(plan.valueVectors, 0, wholeTiles, ofRows.front());
   for (int vectors = plan.valueVectors; vectors > 1; vectors /= 2) {
-    Expr count = Halide::Internal::simplify((columns - whole) / (lanes * vectors));
-    if (Halide::Internal::is_const_zero(count))
-      continue;
-    // The tiles of several rows have left the others.
-    addColumnTile(vectors, whole, count, vectors == plan.valueVectors ? ofRows.back() : RowTile{1, 0, rowCount});
+    if (vectors == plan.valueVectors)
+      for (const RowTile &rowTile : rowTiles())
+        addTile(vectors, whole, rowTile);
+    else
+      addTile(vectors, whole, {1, 0, rowCount});
     whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});

@@ -197,3 +197,23 @@ def test_the_number_of_threads_changes_no_bit():
         results.append(GROUPED(*inputs))
     attn.set_num_threads(0)
     assert all((result == results[0]).all() for result in results)
+
+
+SHARED = f"""attention shared({GROUPS}) {{
+  weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]) / sqrt(D))
+  out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+  return out
+}}"""
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(None, 2e-6), ("bf16", 1e-2)])
+@pytest.mark.parametrize("h, g, m, e", [(32, 8, 1, 128), (8, 8, 1, 32), (8, 2, 3, 16), (12, 4, 2, 48)])
+def test_sizes_that_are_known_leave_some_register_tiles_empty(h, g, m, e, dtype, tolerance):
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.from_numpy(x) for x in heads(np.random.default_rng(6), 1, h, g, m, 70, 40, e))
+    if dtype:
+        q, k, v = (x.bfloat16() for x in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
+    for sizes in ({"H": h, "G": g}, {"E": e}, {"H": h, "G": g, "M": m, "D": 40, "E": e}):
+        found = attn.compile(SHARED, dtype=dtype, sizes=sizes)(q, k, v)
+        assert (found.double() - expected).abs().max() <= tolerance * max(expected.abs().max(), 1)
