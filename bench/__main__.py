@@ -23,7 +23,7 @@ from .measure import Row, measure
 from .processor import Processor
 from .workload import Workload
 
-ON_CPU = [group for group in GROUPS if group != "gpu"]
+ON_CPU = [group for group in GROUPS if group not in ("plans", "gpu")]
 
 
 def parse() -> argparse.Namespace:
@@ -72,6 +72,14 @@ def on_cpu(groups: list[str], options: argparse.Namespace) -> list[Row]:
     return tabled + lengths
 
 
+def chosen_and_tuned(options: argparse.Namespace) -> list[Row]:
+    print(f"\n{table.header(table.PLANS)}", flush=True)
+    rows = measured("plans", [Processor(threads) for threads in options.threads], table.PLANS, options)
+    if options.page:
+        page.write(options.page, page.PLANS, page.section(f"{page.machine_name()}.", page.limits(rows), table.PLANS, rows))
+    return rows
+
+
 def on_gpu(options: argparse.Namespace) -> list[Row]:
     """Where there is none, the table's cells stay empty."""
     print(f"\n{table.header(table.GPU)}", flush=True)
@@ -97,6 +105,8 @@ def main() -> None:
     rows = []
     if set(groups) & set(ON_CPU):
         rows += on_cpu([group for group in groups if group in ON_CPU], options)
+    if "plans" in groups:
+        rows += chosen_and_tuned(options)
     if "gpu" in groups:
         rows += on_gpu(options)
     if any(row.failures for row in rows):

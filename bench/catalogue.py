@@ -10,6 +10,7 @@ from .attention import attention, spec
 from .others import additive, bilinear, gaussian, paged, self_attention, textbook
 from .pytorch import SWITCHES, flex, sdpa_by
 from .training import causal_flex, training
+from .tuned import tuned
 from .variants import ALIBI, BIAS, CAUSAL, DOCUMENTS, DROPOUT, EVERYTHING, PLAIN, RAGGED, SOFTCAP, WEIGHTS, WINDOW, Variant
 from .workload import Workload
 
@@ -96,6 +97,12 @@ def lengths() -> Iterator[Workload]:
                 yield dataclasses.replace(workload, peers={}, races_formula=False)
 
 
+def plans() -> Iterator[Workload]:
+    """Whether the model chooses well: a tuned plan is the only peer."""
+    for group in (prefill, masks_and_scores, decode, others):
+        yield from map(tuned, group())
+
+
 def gpu() -> Iterator[Workload]:
     for dtype in ("f32", "f16", "bf16"):
         for name, sizes in {
@@ -129,5 +136,6 @@ GROUPS: dict[str, Callable[[], Iterator[Workload]]] = {
     "others": others,
     "training": steps,
     "lengths": lengths,
+    "plans": plans,
     "gpu": gpu,
 }

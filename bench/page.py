@@ -10,6 +10,7 @@ from .measure import Row
 from .table import Columns, failures, header, line
 
 CPU = "<!-- Written by make bench; do not edit. -->", "<!-- End of what make bench writes. -->"
+PLANS = "<!-- Written by python -m bench plans; do not edit. -->", "<!-- End of what python -m bench plans writes. -->"
 GPU = "<!-- Written by python -m bench gpu; do not edit. -->", "<!-- End of what python -m bench gpu writes. -->"
 
 

@@ -49,6 +49,13 @@ PROCESSOR: Columns = {
     "worst error": worst_error,
     "memory a thread": lambda row: f"{row.memory / row.threads / 1e6:.2f} MB",
 }
+PLANS: Columns = {
+    "threads": lambda row: str(row.threads),
+    "chosen": TIMES["attn"],
+    "spread": TIMES["spread"],
+    "tuned": TIMES["its time"],
+    "tuned / chosen": TIMES["attn is faster by"],
+}
 GPU: Columns = {
     **TIMES,
     "TFLOP/s": lambda row: f"{row.rate() / 1e12:.1f}" if row.rate() else "",

@@ -12,12 +12,13 @@ import attn
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
-from bench import catalogue, formula, measure, others, page, table, variants  # noqa: E402
+from bench import catalogue, formula, measure, others, page, table, tuned, variants  # noqa: E402
 from bench.attention import attention  # noqa: E402
 from bench.device import Limits  # noqa: E402
 from bench.memory import most_memory  # noqa: E402
 from bench.processor import Processor  # noqa: E402
 from bench.training import causal_flex, training  # noqa: E402
+from bench.workload import Workload  # noqa: E402
 
 VARIANTS = {name: value for name, value in vars(variants).items() if isinstance(value, variants.Variant)}
 SIZES = dict(batch=2, heads=4, queries=300, width=16)
@@ -169,6 +170,31 @@ def test_a_row_of_the_table():
     assert row.memory > 0 and f"{row.memory / 1e6:.2f} MB" in table.line(table.PROCESSOR, row)
     assert table.failures([row]) == "- small: broken: cannot"
     assert table.line(table.PROCESSOR, row).count("|") == table.header(table.PROCESSOR).splitlines()[0].count("|")
+
+
+def projection(**inputs: torch.Tensor) -> Workload:
+    scale = "scale * " if "scale" in inputs else ""
+    spec = f"""attention project(x: f32[N, D], w: f32[D, E]{", scale: f32" if scale else ""}) {{
+  y[n, e] = {scale}sum[d](x[n, d] * w[d, e])
+  return y
+}}
+"""
+    return Workload("projection", spec, lambda: others.normal(x=(65, 7), w=(7, 63)) | inputs, lambda x, w, scale=1: scale * (x @ w))
+
+
+def test_a_tuned_plan_is_a_peer():
+    workload = tuned.tuned(projection())
+    assert workload.error(workload.peers[tuned.PEER](**workload.inputs)()) < 1e-5
+    row = measure.measure(workload, Machine(threads=1), rounds=2)
+    attn.set_num_threads(0)
+    assert row.best_peer() == tuned.PEER and not row.failures
+    assert table.line(table.PLANS, row).count("|") == table.header(table.PLANS).splitlines()[0].count("|")
+
+
+def test_what_cannot_be_tuned_says_why():
+    row = measure.measure(tuned.tuned(projection(scale=torch.tensor(2.0))), Machine(threads=1), rounds=2)
+    attn.set_num_threads(0)
+    assert row.failures == {tuned.PEER: "attnc: error: the shape lacks a value of the scalar scale: give it scale=INT"}
 
 
 def test_the_page_and_the_plot(tmp_path):
