@@ -71,6 +71,13 @@ static std::string printLevel(const Halide::Internal::Function &function) {
   return "  computed in each iteration of " + level.var().name() + " of " + level.func() + "\n";
 }
 
+static std::string printSizes(llvm::ArrayRef<lowering::DerivedSize> sizes) {
+  std::ostringstream os;
+  for (const lowering::DerivedSize &size : sizes)
+    os << size.argument.name << " = " << size.value << "\n\n";
+  return os.str();
+}
+
 /// Every Func of the pipeline as equations, producers first.
 static std::string printFuncs(const Halide::Pipeline &pipeline) {
   std::vector<Halide::Internal::Function> outputs;
@@ -98,13 +105,29 @@ static std::string printFuncs(const Halide::Pipeline &pipeline) {
   return os.str();
 }
 
+Halide::Module HalideFunction::Implementation::module(const std::string &function, const Target &target) const {
+  std::vector<Halide::Argument> all = inputs;
+  for (const lowering::DerivedSize &size : derivedSizes)
+    all.push_back(size.argument);
+  Halide::Module result = pipeline.compile_to_module(all, function, target);
+  for (Halide::Internal::LoweredFunc &part : result.functions())
+    for (const lowering::DerivedSize &size : llvm::reverse(derivedSizes)) {
+      auto argument = llvm::find_if(part.args, [&](const auto &other) { return other.name == size.argument.name; });
+      if (argument == part.args.end())
+        continue; // not the function itself; or the pipeline has kept the module of an earlier call
+      part.args.erase(argument);
+      part.body = Halide::Internal::LetStmt::make(size.argument.name, size.value, part.body);
+    }
+  return result;
+}
+
 llvm::Expected<std::string> HalideFunction::print(HalideStage stage) const {
   return lowering::guarded([&] {
     if (stage == HalideStage::Halide)
-      return printFuncs(implementation->pipeline);
+      return printSizes(implementation->derivedSizes) + printFuncs(implementation->pipeline);
     return throughFile("stmt", [&](const std::string &path) {
-      implementation->pipeline.compile_to_lowered_stmt(path, implementation->inputs, Halide::Text,
-                                                       implementation->target);
+      implementation->module(implementation->name, implementation->target)
+          .compile({{Halide::OutputFileType::stmt, path}});
     });
   });
 }
@@ -121,7 +144,7 @@ llvm::Expected<std::string> HalideFunction::bitcode(llvm::StringRef function) co
   return lowering::guarded([&] {
     Target target = implementation->target.with_feature(Target::NoRuntime);
     return throughFile("bc", [&](const std::string &path) {
-      implementation->pipeline.compile_to_bitcode(path, implementation->inputs, function.str(), target);
+      implementation->module(function.str(), target).compile({{Halide::OutputFileType::bitcode, path}});
     });
   });
 }
@@ -157,8 +180,7 @@ public:
 
 llvm::Expected<std::string> HalideFunction::deviceSource() const {
   return lowering::guarded([&] {
-    Halide::Module module = implementation->pipeline.compile_to_module(implementation->inputs, implementation->name,
-                                                                       implementation->target);
+    Halide::Module module = implementation->module(implementation->name, implementation->target);
     FindDeviceSource find;
     for (const Halide::Internal::LoweredFunc &function : module.functions())
       function.body.accept(&find);

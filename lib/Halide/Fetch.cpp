@@ -4,8 +4,6 @@
 
 #include "llvm/ADT/STLExtras.h"
 
-#include <map>
-
 using namespace Halide;
 using namespace Halide::Internal;
 
@@ -42,9 +40,12 @@ class LowerFetches : public IRMutator {
     Expr first = ramp ? ramp->base : op->index;
     for (const Let *let : llvm::reverse(lets))
       first = Let::make(let->name, let->value, first);
-    Expr line = simplify(substitute_in_all_lets(Call::make(
-        op->type.element_of(), Call::prefetch, {Variable::make(Handle(), op->name), first, 1, 1}, Call::Intrinsic)));
-    Expr inFull = simplify(substitute(definitions, line));
+    Expr line = Call::make(op->type.element_of(), Call::prefetch, {Variable::make(Handle(), op->name), first, 1, 1},
+                           Call::Intrinsic);
+    Expr inFull = substitute_in_all_lets(line);
+    for (const LetStmt *let : llvm::reverse(names))
+      inFull = substitute(let->name, let->value, inFull);
+    inFull = simplify(inFull);
     if (llvm::any_of(fetched, [&](const Expr &other) { return equal(other, inFull); }))
       return;
     fetched.push_back(inFull);
@@ -71,19 +72,16 @@ class LowerFetches : public IRMutator {
 
   /// What a step of a loop has fetched is not fetched again: rows that share keys follow one another.
   Stmt visit(const For *op) override {
-    std::vector<Expr> before;
-    std::map<std::string, Expr> outside;
-    std::swap(fetched, before);
-    std::swap(definitions, outside);
-    Stmt loop = IRMutator::visit(op);
-    std::swap(fetched, before);
-    std::swap(definitions, outside);
-    return loop;
+    ScopedValue<std::vector<Expr>> ofLoop(fetched, {});
+    ScopedValue<std::vector<const LetStmt *>> inLoop(names, {});
+    return IRMutator::visit(op);
   }
 
   Stmt visit(const LetStmt *op) override {
-    definitions[op->name] = substitute(definitions, op->value);
-    return IRMutator::visit(op);
+    names.push_back(op);
+    Stmt result = IRMutator::visit(op);
+    names.pop_back();
+    return result;
   }
 
   Stmt visit(const Store *op) override {
@@ -96,9 +94,9 @@ class LowerFetches : public IRMutator {
 
   std::vector<const Let *> lets;
   std::vector<Stmt> statements; ///< To come before the next store.
-  // In this step of the innermost loop: what has been fetched, and what names stand for.
+  // In this step of the innermost loop: what has been fetched, and the names there are.
   std::vector<Expr> fetched;
-  std::map<std::string, Expr> definitions;
+  std::vector<const LetStmt *> names;
 };
 } // namespace
 

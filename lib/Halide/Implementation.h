@@ -3,7 +3,7 @@
 #ifndef ATTN_LIB_HALIDE_IMPLEMENTATION_H
 #define ATTN_LIB_HALIDE_IMPLEMENTATION_H
 
-#include "Region.h"
+#include "StepLowering.h"
 #include "attn/Halide/Lowering.h"
 
 struct attn::HalideFunction::Implementation {
@@ -12,7 +12,11 @@ struct attn::HalideFunction::Implementation {
   mutable Halide::Pipeline pipeline; // printing and compiling cache inside it
   std::vector<Halide::Argument> inputs;
   std::vector<HalideArgument> arguments;
+  std::vector<lowering::DerivedSize> derivedSizes;
   Halide::Target target;
+
+  /// What the pipeline becomes. It computes the derived sizes when it starts.
+  Halide::Module module(const std::string &function, const Halide::Target &target) const;
 };
 
 namespace attn::lowering {

@@ -168,6 +168,7 @@ private:
       divideInLanes(implementation->pipeline);
     }
     implementation->inputs = step.inputs;
+    implementation->derivedSizes = step.derivedSizes;
     implementation->arguments = step.inputArguments;
     llvm::append_range(implementation->arguments, step.outputArguments);
     implementation->target = target;

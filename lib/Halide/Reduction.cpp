@@ -2,6 +2,8 @@
 
 #include "Reduction.h"
 #include "Mathematics.h"
+#include "Pairs.h"
+#include "StepLowering.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -103,6 +105,45 @@ void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBi
     if (!region.empty())
       for (auto [argument, binding] : llvm::zip_equal(region.getArguments(), at))
         environment.indices[argument] = binding;
+}
+
+PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  PackedFormula result;
+  for (mlir::Value index : dependence(value)) {
+    IndexBinding &binding = inner.indices[index];
+    if (!binding.loop)
+      continue;
+    Halide::Var var(kernel.uniqueName("r$"));
+    result.variables.push_back(var);
+    result.at.push_back(binding.expr);
+    binding = {var, {var}, false, {}};
+  }
+  result.value = PlainRegion(kernel, inner).expression(value);
+  return result;
+}
+
+PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, const Halide::RDom &domain,
+                          const Environment &environment, bool padded) {
+  PackedFormula result;
+  llvm::SmallVector<IndexBinding> indices;
+  for (int dimension = 0; dimension < domain.dimensions(); ++dimension) {
+    Halide::Var var(kernel.uniqueName("r$"));
+    result.variables.push_back(var);
+    result.at.push_back(domain[dimension]);
+    indices.insert(indices.begin(), {var, {var}, padded, {}});
+  }
+  Expr numbers[2];
+  for (int position : {0, 1}) {
+    Environment inner;
+    inner.indices = environment.indices;
+    indices.back().expr = result.variables.front() * 2 + position;
+    bindReduction(op, inner, indices);
+    numbers[position] = PlainRegion(kernel, inner).expression(value);
+  }
+  result.value = pairOf(numbers[0], numbers[1]);
+  return result;
 }
 
 Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondition) {

@@ -47,6 +47,21 @@ Halide::Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondi
 /// `term`, at every step of `loop`. Halide runs an update in those loops alone that stand in it: Σ_d 1 would be 1.
 Halide::Expr atEachStep(ReduceKind kind, Halide::Expr term, const Halide::RVar &loop);
 
+/// What terms of a reduction read, as a stage of its own: a formula of variables in place of the reduction's indices,
+/// the last index first, and where a term finds its own.
+struct PackedFormula {
+  Halide::Expr value;
+  std::vector<Halide::Var> variables;
+  std::vector<Halide::Expr> at;
+};
+
+/// `value` at the indices that `environment` has for it.
+PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment);
+
+/// Pairs of `value` (Pairs.h), along the last index of `op`, at those of `domain`. `padded`: as IndexBinding has it.
+PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, const Halide::RDom &domain,
+                          const Environment &environment, bool padded);
+
 /// `sum` + `weight` · `value`, for the keys of `op`. The condition of a sum has made weights 0, but the values that it
 /// leaves out may be NaN: a weight of 0 adds nothing there.
 Halide::Expr plusWeighted(WeightedSumOp op, Halide::Expr sum, Halide::Expr weight, Halide::Expr value);

@@ -46,7 +46,7 @@ std::vector<Expr> Split::stateAt(Expr column, Expr ofSpan) const {
     ofRow += index.withinOf(index.index) * rowsBefore;
     rowsBefore *= index.rows;
     ofTask += index.groupOf(index.index) * tasksBefore;
-    tasksBefore *= index.groups();
+    tasksBefore *= index.groups;
   }
   for (const Own &index : own) {
     ofTask += index.index * tasksBefore;
@@ -108,12 +108,10 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner, const RowTile *ofRows) c
   }
   ranges.push_back({0, count});
   RDom domain(ranges);
-  // Tiles of all sizes cover the same keys: what one stage reads, another has written.
-  int largest = std::max({pairsWeights ? 2 * lanes : lanes, plan.keyTile, plan.scoreKeys, size});
-  Expr origin = keyBinding(0).expr, first = domain[domain.dimensions() - 1] * size;
-  domain.where(first < (end - origin + largest - 1) / largest * largest);
+  Expr first = domain[domain.dimensions() - 1] * size;
+  domain.where(first < visited(chunk, task));
   if (lower.defined())
-    domain.where(first + size > (lower - origin) / largest * largest);
+    domain.where(first + size > skipped(chunk, task));
   return domain;
 }
 

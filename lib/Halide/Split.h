@@ -70,14 +70,13 @@ private:
   /// An index whose rows read the same keys, `sharers` in a row. They are rows of one task, or of several passes.
   struct Shared {
     Halide::Var index; ///< Of `func`.
-    Halide::Expr size, sharers, passes, rows;
+    Halide::Expr size, sharers, passes, rows, groups;
     Halide::Expr group;       ///< Of a task: which sharers, and which pass over them.
     Halide::Expr first, last; ///< Values of the index that are rows of the task.
 
     /// The value of the index that is row `within` of the group.
     Halide::Expr at(Halide::Expr within) const;
-    /// How many groups there are; which row of which group a value of the index is.
-    Halide::Expr groups() const;
+    /// Which row of which group a value of the index is.
     Halide::Expr withinOf(Halide::Expr value) const, groupOf(Halide::Expr value) const;
   };
   /// An index of which a task has one value.
@@ -110,8 +109,6 @@ private:
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
   /// The same at `ofRow` of the task, and at `ofChunk` if it is defined.
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first, Halide::Expr ofRow, Halide::Expr ofChunk = {}) const;
-  /// The rows of a task in tiles of `plan.rowTile`, and those that are left one by one.
-  llvm::SmallVector<RowTile, 2> rowTiles() const;
   /// The state at the sum's own indices.
   std::vector<Halide::Expr> stateAt(Halide::Expr column, Halide::Expr ofSpan) const;
   /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions and tiles of rows, if these are
@@ -121,6 +118,7 @@ private:
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
   void findShared();
+  void defineRowTiles();
   void defineRange();
   void defineScore();
   void defineWeights();
@@ -155,12 +153,8 @@ private:
   void schedulePairs();
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
   void addScoreTile(const Environment &environment, Product &product, const RowTile &tile);
-  /// What a term reads for a row alone, `value` of its indices in `environment`, from where it is packed once a task.
-  Halide::Expr packed(mlir::Value value, const Environment &environment);
-  Halide::Expr packedPair(mlir::Value value, ReduceOp op, const Environment &environment, Halide::Expr position,
-                          const Halide::RDom &vectors);
-  Halide::Expr addPack(mlir::Value value, Halide::Expr formula, std::vector<Halide::Var> arguments,
-                       std::vector<Halide::Expr> call);
+  /// What terms read for a row alone, `value` in their region, is packed once a task. Returns it where a term finds it.
+  Halide::Expr addPack(mlir::Value value, const PackedFormula &formula);
   /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
   void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key);
   Subscript &subscript(mlir::Value value, const Environment &environment);
@@ -181,11 +175,13 @@ private:
   std::vector<Own> own;          ///< The others.
   Halide::Expr span;             ///< Of a task.
   Halide::Expr rowCount;         ///< Of a task.
+  /// Those rows in tiles of `plan.rowTile`, and those that are left one by one.
+  llvm::SmallVector<RowTile, 2> rowTiles;
   Halide::Expr keyCount, spans;
   Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
-  Halide::Expr end;                      ///< Of the keys of a span.
   Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
   Halide::Func start;                    ///< (chunk, task): the first key.
+  Halide::Func visited, skipped; ///< (chunk, task): of its keys, up to where they are looked at, and from where.
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::vector<Halide::Func> taskFuncs; ///< (task): what is divided for, once a task.
   std::vector<Product> products;

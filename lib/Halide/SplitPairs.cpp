@@ -33,35 +33,15 @@ Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide
   Environment low = bindTerm(environment, op, vectors, position * 2, key),
               high = bindTerm(environment, op, vectors, position * 2 + 1, key);
   auto pair = [&](mlir::Value factor) {
-    if (!environment.changesWith(factor, k))
-      return packedPair(factor, op, environment, position, vectors);
+    if (!environment.changesWith(factor, k)) {
+      PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment, true);
+      pairs.at.front() = position;
+      return addPack(factor, pairs);
+    }
     return pairOf(KeyRegion(*this, low).expression(factor), KeyRegion(*this, high).expression(factor));
   };
   auto [first, second] = *bf16Factors(op);
   return productOfPairs(pair(first), pair(second));
-}
-
-/// A row's pairs, in the order of the reduction's indices.
-Expr Split::packedPair(mlir::Value value, ReduceOp op, const Environment &environment, Expr position,
-                       const Halide::RDom &vectors) {
-  std::vector<Var> arguments;
-  std::vector<Expr> call;
-  llvm::SmallVector<IndexBinding> indices;
-  for (int dimension = vectors.dimensions(); dimension-- > 0;) {
-    Var var(kernel.uniqueName("r$"));
-    arguments.insert(arguments.begin(), var);
-    call.insert(call.begin(), dimension == 0 ? position : Expr(vectors[dimension]));
-    indices.push_back({var, {var}, true, {}});
-  }
-  Expr numbers[2];
-  for (int half : {0, 1}) {
-    Environment inner;
-    inner.indices = environment.indices;
-    indices.back().expr = arguments.front() * 2 + half;
-    bindReduction(op, inner, indices);
-    numbers[half] = PlainRegion(kernel, inner).expression(value);
-  }
-  return addPack(value, pairOf(numbers[0], numbers[1]), arguments, call);
 }
 
 //===----------------------------------------------------------------------===//

@@ -19,6 +19,10 @@ namespace attn::lowering {
 
 void Split::findShared() {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
+  // At least 1: that Halide sees what is positive lets it bound loops by what these numbers say.
+  auto atLeastOne = [&](const std::string &name, Expr value) {
+    return kernel.derivedSize(name, Halide::max(value, 1), 1);
+  };
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
   // A task is a number, of which each index is a digit.
   Expr rest = task;
@@ -27,7 +31,7 @@ void Split::findShared() {
     rest = rest / size;
     return value;
   };
-  // Stages have it in many places, and a division is as long as a key's products.
+  // Stages have it in many places, in loops over keys.
   auto oncePerTask = [&](const Var &index, const char *suffix, Expr value) {
     Func kept(kernel.uniqueName(index.name() + suffix));
     kept(task) = value;
@@ -36,23 +40,28 @@ void Split::findShared() {
   };
   rowCount = 1;
   for (const SharedKeys &index : sharedKeys(op)) {
-    Shared found{vars[vars.size() - 1 - index.position()], sizeOf(index.position()), {}, {}, {}, {}, {}, {}};
-    found.sharers = index.group ? Halide::max(extent(kernel, index.group), 1) : found.size;
-    // At least 1: that Halide sees what is positive lets it bound loops by what these numbers say.
-    found.passes = Halide::max(ceilDivide(found.sharers, plan.rows), 1);
-    found.rows = Halide::max(ceilDivide(found.sharers, found.passes), 1);
-    found.group = digit(found.groups());
+    Shared found;
+    found.index = vars[vars.size() - 1 - index.position()];
+    found.size = sizeOf(index.position());
+    std::string name = found.index.name();
+    found.sharers = index.group ? atLeastOne(name + "_sharers", extent(kernel, index.group)) : found.size;
+    found.passes = atLeastOne(name + "_passes", ceilDivide(found.sharers, plan.rows));
+    found.rows = atLeastOne(name + "_rows", ceilDivide(found.sharers, found.passes));
+    found.groups = atLeastOne(name + "_groups", ceilDivide(found.size, found.sharers) * found.passes);
+    found.group = digit(found.groups);
     Expr ofSharers = found.group / found.passes * found.sharers;
     found.first = oncePerTask(found.index, "_first", ofSharers + found.group % found.passes * found.rows);
     found.last = oncePerTask(found.index, "_last", Halide::min(ofSharers + found.sharers, found.size) - 1);
     rowCount = rowCount * found.rows;
     shared.push_back(found);
   }
+  rowCount = atLeastOne("rows", rowCount);
+  defineRowTiles();
   for (unsigned position = vars.size() - 1; position-- > 0;) {
     Var var = vars[vars.size() - 1 - position];
     if (llvm::none_of(shared, [&](const Shared &other) { return other.index.same_as(var); })) {
-      Expr value = digit(sizeOf(position));
-      own.push_back({var, sizeOf(position), value, oncePerTask(var, "_of_task", value)});
+      Expr size = sizeOf(position), value = digit(size);
+      own.push_back({var, size, value, oncePerTask(var, "_of_task", value)});
     }
   }
   span = rest;
@@ -61,20 +70,24 @@ void Split::findShared() {
 /// Surplus rows of the last pass are its last.
 Expr Split::Shared::at(Expr within) const { return Halide::min(first + within, last); }
 
-Expr Split::Shared::groups() const { return ceilDivide(size, sharers) * passes; }
-
 Expr Split::Shared::withinOf(Expr value) const { return Halide::clamp(value % sharers % rows, 0, rows - 1); }
 
 Expr Split::Shared::groupOf(Expr value) const {
-  return Halide::clamp(value / sharers * passes + value % sharers / rows, 0, groups() - 1);
+  return Halide::clamp(value / sharers * passes + value % sharers / rows, 0, groups - 1);
 }
 
-llvm::SmallVector<Split::RowTile, 2> Split::rowTiles() const {
+void Split::defineRowTiles() {
   int size = plan.rowTile;
-  if (shared.empty())
-    return {RowTile{1, 0, 1}};
-  Expr tiles = Halide::Internal::simplify(rowCount / size);
-  return {RowTile{size, 0, tiles}, RowTile{1, tiles * size, Halide::Internal::simplify(rowCount % size)}};
+  if (shared.empty()) {
+    rowTiles = {RowTile{1, 0, 1}};
+    return;
+  }
+  Expr tiles = kernel.derivedSize("row_tiles", rowCount / size, 0);
+  Expr rest = kernel.derivedSize("rest_rows", rowCount - tiles * size, 0);
+  for (const RowTile &tile : {RowTile{size, 0, tiles}, RowTile{1, tiles * size, rest}})
+    // Of a stage that is never computed Halide would look for the storage.
+    if (!Halide::Internal::is_const_zero(tile.count))
+      rowTiles.push_back(tile);
 }
 
 //===----------------------------------------------------------------------===//
@@ -112,12 +125,12 @@ void Split::defineRange() {
     bindScore(environment);
   PlainRegion lowering(kernel, environment);
   std::vector<Var> ownVars;
-  std::vector<Expr> ownAt, ofTask;
+  std::vector<Expr> ofTask;
   for (const Own &index : own) {
     ownVars.push_back(index.index);
-    ownAt.push_back(index.index);
     ofTask.push_back(index.value);
   }
+  std::vector<Expr> ownAt(ownVars.begin(), ownVars.end());
   auto overRows = [&](const char *name, const KeyBound &bound, bool largest) {
     Func keys(kernel.uniqueName(name));
     Expr key = boundOfKeys(bound, lowering, keyCount);
@@ -137,25 +150,32 @@ void Split::defineRange() {
   Expr count = 1;
   auto times = [&](Expr tasksOfIndex) { count = Halide::min(count * Halide::min(tasksOfIndex, target), target); };
   for (const Shared &index : shared)
-    times(index.groups());
+    times(index.groups);
   for (const Own &index : own)
     times(index.size);
   int size = plan.span;
   Expr shortestOfAll = ceilDivide(Halide::max(keyCount, 1), size);
-  spans = Halide::clamp(ceilDivide(target, count), 1, shortestOfAll);
-  mostChunks = ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk);
+  spans = kernel.derivedSize("spans", Halide::clamp(ceilDivide(target, count), 1, shortestOfAll), 1);
+  mostChunks = kernel.derivedSize("chunks", ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk), 1);
   // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
   Expr first = lower.defined() ? lower / size * size : Expr(0);
-  Expr visited = Halide::max(ceilDivide(upper - first, size), 0);
+  Expr parts = Halide::max(ceilDivide(upper - first, size), 0);
   Func each(kernel.uniqueName("keys_of_span")), stop(kernel.uniqueName("end"));
-  each(task) = ceilDivide(visited, spans) * size;
+  each(task) = ceilDivide(parts, spans) * size;
   Expr keysOfSpan = each(task);
   chunksOfSpan = ceilDivide(keysOfSpan, plan.chunk);
   start = Func(kernel.uniqueName("start"));
   start(chunk, task) = first + span * keysOfSpan + chunk * plan.chunk;
   stop(task) = Halide::min(upper, first + (span + 1) * keysOfSpan);
   rangeFuncs.insert(rangeFuncs.end(), {each, stop});
-  end = stop(task);
+  // Tiles of all sizes cover the same keys: what one stage reads, another has written.
+  int largest = std::max({pairsWeights ? 2 * lanes : lanes, plan.keyTile, plan.scoreKeys});
+  visited = Func(kernel.uniqueName("visited"));
+  visited(chunk, task) = ceilDivide(stop(task) - start(chunk, task), largest) * largest;
+  if (lower.defined()) {
+    skipped = Func(kernel.uniqueName("skipped"));
+    skipped(chunk, task) = (lower - start(chunk, task)) / largest * largest;
+  }
 }
 
 } // namespace attn::lowering

@@ -46,7 +46,7 @@ void Split::scheduleState() {
     reduction.compute_at(state, task);
   for (Pack &pack : packs) {
     pack.func.compute_at(state, task);
-    if (!pack.ofPairs) // those are one load each
+    if (!pack.ofPairs) // Halide would gather the halves of those number by number
       pack.func.vectorize(pack.func.args()[0], lanes, TailStrategy::GuardWithIf);
   }
   state.compute_root().align_bounds(e, lanes).vectorize(e, lanes);
@@ -144,6 +144,9 @@ void Split::schedule() {
     scheduleProduct(product);
   LoopLevel inChunk(state, chunks.x);
   computeInChunk(start, inChunk);
+  computeInChunk(visited, inChunk);
+  if (lower.defined())
+    computeInChunk(skipped, inChunk);
   auto overKeys = [&](Func stage, const RDom &domain) {
     computeInChunk(stage, inChunk);
     stage.bound(k, 0, plan.chunk);

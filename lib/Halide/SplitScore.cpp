@@ -24,37 +24,21 @@ Expr KeyRegion::stored(mlir::Value value) {
   if (environment.changesWith(value, split.k))
     return PlainRegion(kernel, first).expression(value);
   bool isOfRow = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, split.row);
-  return isOfRow ? split.packed(value, environment) : Expr();
+  return isOfRow ? split.addPack(value, packedFormula(kernel, value, environment)) : Expr();
 }
 
-Expr Split::packed(mlir::Value value, const Environment &environment) {
-  Environment inner;
-  inner.indices = environment.indices;
-  std::vector<Var> arguments;
-  std::vector<Expr> call;
-  for (mlir::Value index : dependence(value)) {
-    IndexBinding &binding = inner.indices[index];
-    if (!binding.loop)
-      continue;
-    Var var(kernel.uniqueName("r$"));
-    arguments.push_back(var);
-    call.push_back(binding.expr);
-    binding = {var, {var}, false, {}};
-  }
-  return addPack(value, PlainRegion(kernel, inner).expression(value), std::move(arguments), std::move(call));
-}
-
-Expr Split::addPack(mlir::Value value, Expr formula, std::vector<Var> arguments, std::vector<Expr> call) {
-  bool ofPairs = formula.type().is_uint();
+Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {
+  bool ofPairs = formula.value.type().is_uint();
   auto found = llvm::find_if(packs, [&](const Pack &pack) { return pack.value == value && pack.ofPairs == ofPairs; });
-  arguments.insert(arguments.end(), {row, task});
+  if (found == packs.end()) {
+    std::vector<Var> arguments = formula.variables;
+    arguments.insert(arguments.end(), {row, task});
+    found = packs.insert(found, {value, Func(kernel.uniqueName(func.name() + "_row")), ofPairs});
+    found->func(arguments) = formula.value;
+  }
+  std::vector<Expr> call = formula.at;
   call.insert(call.end(), {row, task});
-  if (found != packs.end())
-    return found->func(call);
-  Func pack(kernel.uniqueName(func.name() + "_row"));
-  pack(arguments) = formula;
-  packs.push_back({value, pack, ofPairs});
-  return pack(call);
+  return found->func(call);
 }
 
 Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key) {
@@ -96,9 +80,8 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   ReduceKind kind = product.op.getKind();
   Halide::Type type = computeType(product.op.getType());
   product.func(stageVars({k})) = Halide::undef(type);
-  for (const RowTile &tile : rowTiles())
-    if (!Halide::Internal::is_const_zero(tile.count))
-      addScoreTile(environment, product, tile);
+  for (const RowTile &tile : rowTiles)
+    addScoreTile(environment, product, tile);
 
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
   int vector = lanes * (isPaired(product.op, environment) ? 2 : 1);

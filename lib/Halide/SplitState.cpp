@@ -57,19 +57,16 @@ void Split::defineOutput() {
   output(stageVars({e, block})) = zero;
   // Register tiles, and what is left of the columns.
   Expr columns = extent(kernel, op.getResult().getType().getShape().back());
-  auto addTile = [&](int vectors, Expr first, const RowTile &rowTile) {
-    Expr count = Halide::Internal::simplify((columns - first) / (lanes * vectors));
-    // Of a stage that is never computed Halide would look for the storage.
-    if (!Halide::Internal::is_const_zero(count) && !Halide::Internal::is_const_zero(rowTile.count))
-      addColumnTile(vectors, first, count, rowTile);
-  };
   Expr whole = 0;
   for (int vectors = plan.valueVectors; vectors > 1; vectors /= 2) {
+    Expr count = kernel.derivedSize("column_tiles", (columns - whole) / (lanes * vectors), 0);
+    if (Halide::Internal::is_const_zero(count))
+      continue;
     if (vectors == plan.valueVectors)
-      for (const RowTile &rowTile : rowTiles())
-        addTile(vectors, whole, rowTile);
+      for (const RowTile &rowTile : rowTiles)
+        addColumnTile(vectors, whole, count, rowTile);
     else
-      addTile(vectors, whole, {1, 0, rowCount});
+      addColumnTile(vectors, whole, count, {1, 0, rowCount});
     whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});

@@ -68,6 +68,15 @@ Expr StepLowering::size(mlir::StringAttr name) {
   return expr;
 }
 
+Expr StepLowering::derivedSize(llvm::StringRef name, Expr value, int least) {
+  value = Halide::Internal::simplify(value);
+  if (Halide::Internal::is_const(value))
+    return value;
+  Halide::Param<int32_t> param(uniqueName(name));
+  derivedSizes.push_back({param, value});
+  return Halide::max(param, least);
+}
+
 Expr StepLowering::axisValue(unsigned index) {
   Expr &expr = axisValues[index];
   if (!expr.defined()) {

@@ -18,6 +18,12 @@ struct IndexValues {
   Halide::Expr first, count;
 };
 
+/// What is a scalar argument for Halide, and a number of sizes in the function that it becomes.
+struct DerivedSize {
+  Halide::Argument argument;
+  Halide::Expr value;
+};
+
 /// A pipeline that computes one tensor from parameters, sizes and tensors that other steps compute.
 class StepLowering {
 public:
@@ -51,6 +57,9 @@ public:
   Halide::Expr rounded(Halide::Expr value, Halide::Type type) const;
   /// The size with this name.
   Halide::Expr size(mlir::StringAttr name);
+  /// `value`, which follows from sizes and is at least `least`, computed once when the pipeline starts. Halide has a
+  /// formula of sizes in the bounds of every stage, and simplifies each.
+  Halide::Expr derivedSize(llvm::StringRef name, Halide::Expr value, int least);
   /// A name for a Func, unique within the step.
   std::string uniqueName(llvm::StringRef base);
 
@@ -59,6 +68,7 @@ public:
   std::vector<Halide::Argument> inputs;
   std::vector<Halide::Func> outputs;
   std::vector<HalideArgument> inputArguments, outputArguments; ///< What they are.
+  std::vector<DerivedSize> derivedSizes;
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);

@@ -43,10 +43,12 @@ std::vector<Var> Tile::tileVars(std::vector<Var> first) const {
   return first;
 }
 
-std::vector<Expr> Tile::at(Expr query, Expr key) const {
-  std::vector<Expr> arguments = {query, key, chunk, tile};
-  arguments.insert(arguments.end(), others.begin(), others.end());
-  return arguments;
+std::vector<Expr> Tile::at(Expr query, Expr key) const { return ofTile({query, key, chunk}, tile); }
+
+std::vector<Expr> Tile::ofTile(std::vector<Expr> first, Expr whichTile) const {
+  first.push_back(whichTile);
+  first.insert(first.end(), others.begin(), others.end());
+  return first;
 }
 
 /// `key` counts within the chunk.

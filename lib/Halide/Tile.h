@@ -100,6 +100,8 @@ private:
   /// The state of a query of a tile at a column or, where there is a softmax, at a part of the row.
   Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, Halide::Expr tileOfQuery, int value = 0) const;
   Halide::RVar chunkLoop() const;
+  /// (first…, a tile, others…)
+  std::vector<Halide::Expr> ofTile(std::vector<Halide::Expr> first, Halide::Expr whichTile) const;
   /// (first…, the chunk that the loop is at, tile, others…)
   std::vector<Halide::Expr> ofChunk(std::vector<Halide::Expr> first) const;
   Halide::Expr addProduct(ReduceOp op, const Environment &environment);
@@ -112,16 +114,13 @@ private:
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Product &product, ReduceOp op, const PairFactors &factors,
                           const Environment &environment);
-  Halide::Expr addPairPack(mlir::Value value, const Product &product, ReduceOp op, const Environment &environment);
   bool pairsWeights();
   void definePairedOutput();
   void schedulePairs();
   void computeInTask(Halide::Func stage);
   void computeInChunk(Halide::Func stage);
-  Halide::Expr addQueryPack(mlir::Value value, const Environment &environment);
-  /// `value`, of `arguments` beside the tile's variables, is computed once a tile. Returns it at `call`.
-  Halide::Expr addPack(const std::string &suffix, Halide::Expr value, std::vector<Halide::Var> arguments,
-                       std::vector<Halide::Expr> call);
+  /// What terms read for a query is computed once a tile. Returns it where a term finds it.
+  Halide::Expr addPack(const std::string &suffix, const PackedFormula &formula);
 
   Halide::Func func; ///< The sum, and of each element the chunks visited and masked where they are counted.
 
@@ -147,7 +146,7 @@ private:
   Halide::Func state, rows; ///< (q, part of the row or column, tile, …); its columns, (e, q, tile, …).
   Halide::Func logSumExp;   ///< (q, tile, …), if the sum has it.
   Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks;
-  Halide::RDom chunks;                  ///< Parts of a row, if there is a softmax, and chunks.
+  Halide::RDom chunks; ///< Parts of a row, if there is a softmax, and chunks.
   /// Of neighbouring keys, where the output is made of such pairs: of a block, (q or e, pair, block, …).
   Halide::Func weightPairs, valuePairs;
   Halide::RDom weightPairKeys, valuePairKeys;

@@ -4,7 +4,7 @@
 // along the reduction: those of a key are read as they lie in memory, those of the queries packed once a tile.
 //
 // A bf16 output of bf16 values, weighted by a softmax alone, is made of pairs of neighbouring keys: their weights,
-// rounded to bf16, and their values, packed once a chunk. Rounding a weight changes it by 2^-9 of itself at most, as
+// rounded to bf16, and their values, packed once a block. Rounding a weight changes it by 2^-9 of itself at most, as
 // rounding the output does.
 //
 //===----------------------------------------------------------------------===//
@@ -48,29 +48,8 @@ Expr Tile::pairedTerm(const Product &product, ReduceOp op, const PairFactors &fa
   }
   PlainRegion first(kernel, both[0]), second(kernel, both[1]);
   Expr key = pairOf(first.expression(factors.key), second.expression(factors.key));
-  return productOfPairs(addPairPack(factors.query, product, op, environment), key);
-}
-
-/// The pairs of a factor that no key changes, at those of `product.domain`: packed once a tile.
-Expr Tile::addPairPack(mlir::Value value, const Product &product, ReduceOp op, const Environment &environment) {
-  std::vector<Var> arguments = {q};
-  std::vector<Expr> call = {q};
-  llvm::SmallVector<IndexBinding> indices;
-  for (int dimension = product.domain.dimensions(); dimension-- > 0;) {
-    Var var(kernel.uniqueName("r$"));
-    arguments.push_back(var);
-    call.push_back(product.domain[dimension]);
-    indices.push_back({var, {var}, false, {}});
-  }
-  Expr pair = indices.back().expr, numbers[2];
-  for (int position : {0, 1}) {
-    Environment inner;
-    inner.indices = environment.indices;
-    indices.back().expr = pair * 2 + position;
-    bindReduction(op, inner, indices);
-    numbers[position] = PlainRegion(kernel, inner).expression(value);
-  }
-  return addPack("_query_pairs", pairOf(numbers[0], numbers[1]), arguments, call);
+  PackedFormula query = packedPairs(kernel, factors.query, op, product.domain, environment, false);
+  return productOfPairs(addPack("_query_pairs", query), key);
 }
 
 //===----------------------------------------------------------------------===//

@@ -33,7 +33,7 @@ protected:
   Expr stored(mlir::Value value) override {
     bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, tile.q) &&
                     !environment.changesWith(value, tile.k);
-    return isPacked ? tile.addQueryPack(value, environment) : Expr();
+    return isPacked ? tile.addPack("_query", packedFormula(kernel, value, environment)) : Expr();
   }
 
 private:
@@ -64,31 +64,16 @@ static bool isDear(mlir::Region &region, unsigned query) {
   return dear;
 }
 
-/// Reduction variables become variables of the pack.
-Expr Tile::addQueryPack(mlir::Value value, const Environment &environment) {
-  Environment inner;
-  inner.indices = environment.indices;
+/// Once a tile: `suffix` says what.
+Expr Tile::addPack(const std::string &suffix, const PackedFormula &formula) {
   std::vector<Var> arguments = {q};
   std::vector<Expr> call = {q};
-  for (mlir::Value index : dependence(value)) {
-    IndexBinding &binding = inner.indices[index];
-    if (!binding.loop)
-      continue;
-    Var var(kernel.uniqueName("r$"));
-    arguments.push_back(var);
-    call.push_back(binding.expr);
-    binding = {var, {var}, false, {}};
-  }
-  return addPack("_query", PlainRegion(kernel, inner).expression(value), arguments, call);
-}
-
-Expr Tile::addPack(const std::string &suffix, Expr value, std::vector<Var> arguments, std::vector<Expr> call) {
+  llvm::append_range(arguments, formula.variables);
+  llvm::append_range(call, formula.at);
   Func pack(kernel.uniqueName(func.name() + suffix));
-  pack(tileVars(std::move(arguments))) = value;
+  pack(tileVars(std::move(arguments))) = formula.value;
   packs.push_back(pack);
-  call.push_back(tile);
-  call.insert(call.end(), others.begin(), others.end());
-  return pack(call);
+  return pack(ofTile(std::move(call), tile));
 }
 
 Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {

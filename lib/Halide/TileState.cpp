@@ -48,24 +48,18 @@ Halide::RVar Tile::chunkLoop() const { return chunks[chunks.dimensions() - 1]; }
 
 std::vector<Expr> Tile::ofChunk(std::vector<Expr> first) const {
   first.push_back(chunkLoop());
-  first.push_back(tile);
-  first.insert(first.end(), others.begin(), others.end());
-  return first;
+  return ofTile(std::move(first), tile);
 }
 
 Expr Tile::stateAt(Expr query, Expr part, Expr tileOfQuery, int value) const {
-  std::vector<Expr> element = {query, part, tileOfQuery};
-  element.insert(element.end(), others.begin(), others.end());
-  Halide::FuncRef all = state(element);
+  Halide::FuncRef all = state(ofTile({query, part}, tileOfQuery));
   return state.outputs() == 1 ? Expr(all) : all[value];
 }
 
 void Tile::defineSumState() {
   Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0);
-  std::vector<Var> stateVars = tileVars({q, e});
-  std::vector<Expr> element(stateVars.begin(), stateVars.end());
-  state(stateVars) = counted(zero, 0, 0);
-  state(element) = countedAfter(stateAt(q, e, tile) + output(ofChunk({q, e})), e);
+  state(tileVars({q, e})) = counted(zero, 0, 0);
+  state(ofTile({q, e}, tile)) = countedAfter(stateAt(q, e, tile) + output(ofChunk({q, e})), e);
 }
 
 void Tile::defineSoftmaxState() {
@@ -92,24 +86,18 @@ void Tile::defineSoftmaxState() {
   Expr ofRow =
       select(part == ScaleBefore, exp2OfNonPositive(oldMaximum - newMaximum), part == ScaleOfChunk,
              exp2OfNonPositive(chunkMaximum - newMaximum), part == Maximum, newMaximum, scaled(sum(ofChunk({q}))));
-  std::vector<Expr> element = {q, part, tile};
-  element.insert(element.end(), others.begin(), others.end());
-  state(element) = countedAfter(select(part >= 0, Halide::likely(column), ofRow), part);
+  state(ofTile({q, part}, tile)) = countedAfter(select(part >= 0, Halide::likely(column), ofRow), part);
 }
 
 void Tile::defineResult() {
   unsigned rank = vars.size();
   Var query = vars[rank - 1 - op.getQuery()];
   int queries = plan.queries;
-  std::vector<Var> rowVars = {e, q, tile};
-  rowVars.insert(rowVars.end(), others.begin(), others.end());
   rows = Func(kernel.uniqueName(func.name() + "_rows"));
-  rows(rowVars) = stateAt(q, e, tile);
+  rows(tileVars({e, q})) = stateAt(q, e, tile);
 
   Expr within = query % queries, tileOfQuery = query / queries;
-  std::vector<Expr> element = {e, within, tileOfQuery};
-  element.insert(element.end(), others.begin(), others.end());
-  Expr result = rows(element);
+  Expr result = rows(ofTile({e, within}, tileOfQuery));
   if (softmax) {
     Expr total = stateAt(within, Sum, tileOfQuery);
     result = select(total == 0.0f, constant(result.type(), 0), result / total);
@@ -119,8 +107,7 @@ void Tile::defineResult() {
     logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
     logSumExp(tileVars({q})) = convert(lowering::logSumExp(stateAt(q, Maximum, tile), stateAt(q, Sum, tile)),
                                        kernel.typeInMemory(softmax.getLogsumexp()));
-    element.erase(element.begin());
-    func(vars) = Halide::Tuple(result, logSumExp(element));
+    func(vars) = Halide::Tuple(result, logSumExp(ofTile({within}, tileOfQuery)));
   } else if (kernel.plan.countChunks) {
     func(vars) = Halide::Tuple(result, stateAt(within, e, tileOfQuery, 1), stateAt(within, e, tileOfQuery, 2));
   } else {
