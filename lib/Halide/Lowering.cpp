@@ -15,8 +15,8 @@
 using namespace attn;
 using namespace attn::lowering;
 
-/// Loops are not cut into a middle and its edges unless their schedule asks for it: that would copy the code of all they
-/// hold. Where there is nothing but one Func the code is little, and the edges are what a vector's time goes into.
+/// Loops are not cut into a middle and its edges unless their schedule asks for it: that would copy the code of all
+/// they hold. Where there is nothing but one Func the code is little, and the edges are what a vector's time goes into.
 static void neverPartitionLoops(const std::vector<Halide::Func> &outputs) {
   std::vector<Halide::Internal::Function> functions;
   for (const Halide::Func &output : outputs)

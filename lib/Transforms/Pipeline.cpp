@@ -46,6 +46,7 @@ void attn::buildSimplification(OpPassManager &manager) {
   kernel.addPass(createAttnShiftInvariance()); // drops those that no key changes
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnOrder()); // a sum has its log-sum-exp at hand
 }
 
 void attn::registerSimplification() {

@@ -48,6 +48,24 @@ def test_every_setting_gives_the_same_numbers(name, value):
         assert worst.max() < 4e-6, (name, value, queries)
 
 
+@pytest.mark.parametrize("queries", [1, 7, 65])  # split, narrow and tiled
+@pytest.mark.parametrize("needed", [False, True], ids=["reader", "needed"])
+def test_a_log_sum_exp_that_is_read_before_the_sum(queries, needed):
+    kernel = attn.compile(f"""attention early(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {{
+  score[m, n]  = sum[d](q[m, d] * k[n, d])
+  lse[m]       = logsumexp[n](score[m, n])
+  half[m]      = lse[m] / 2
+  weight[m, n] = softmax[n](score[m, n])
+  out[m, e]    = sum[n](weight[m, n] * {"half[m] * " if needed else ""}v[n, e])
+  return out, half
+}}
+""")
+    generator = np.random.default_rng(queries)
+    arrays = [generator.standard_normal(shape, np.float32) for shape in ((queries, 7), (63, 7), (63, 33))]
+    for found, expected in zip(kernel(*arrays), kernel.reference(*arrays), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
 def test_settings_are_part_of_the_plan_that_is_printed():
     assert "512 keys a chunk" in attn.compile(SPEC, plan={"tile.chunk": 512}).emit("plan")
     with pytest.raises(attn.CompileError, match="a plan's tile.chunk is one of 64, 128, 256, 512, 1024, but was given 7"):

@@ -151,6 +151,47 @@ def AttnFlattenKeys : Pass<"attn-flatten-keys", "::attn::KernelOp"> {
   }];
 }
 
+def AttnOrder : Pass<"attn-order", "::attn::KernelOp"> {
+  let summary = "Puts weighted sums before what reads the log-sum-exp of their weights";
+  let description = [{
+    What computes a weighted sum has the log-sum-exp of its weights at hand, and stores it where somebody reads it later. A statement that
+    needs it before would have all scores computed a second time; `--attn-shift-invariance` makes such statements. A sum that depends on
+    one stays behind it.
+
+    ```mlir
+    %weight, %lse = attn.softmax "weight", "lse"(%score) : !attn.tensor<[M, N], f32>
+    %half = attn.tensor "half"(%m: M) : f32 {
+      %0 = attn.read %lse[%m] : !attn.tensor<[M], f32>
+      %cst = arith.constant 5.000000e-01 : f32
+      %1 = arith.mulf %0, %cst : f32
+      attn.yield %1 : f32
+    }
+    %out = attn.weighted_sum "out"(%m: M, %e: E) over (%n: N) query 0 : f32 {
+      %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %1 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      attn.yield %0, %1 : f32, f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %weight, %lse = attn.softmax "weight", "lse"(%score) : !attn.tensor<[M, N], f32>
+    %out = attn.weighted_sum "out"(%m: M, %e: E) over (%n: N) query 0 : f32 {
+      %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %1 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      attn.yield %0, %1 : f32, f32
+    }
+    %half = attn.tensor "half"(%m: M) : f32 {
+      %0 = attn.read %lse[%m] : !attn.tensor<[M], f32>
+      %cst = arith.constant 5.000000e-01 : f32
+      %1 = arith.mulf %0, %cst : f32
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+}
+
 def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{

@@ -1,0 +1,62 @@
+//===- Order.cpp - Weighted sums come before readers of a log-sum-exp -----===//
+//
+//   weight, lse = softmax(score)
+//   half[m]     = lse[m] / 2
+//   out[m, e]   = sum[n](weight[m, n] * v[n, e])
+//
+// computes half after out. What computes a weighted sum has the log-sum-exp of its weights at hand, and stores it; a
+// statement that needs it before would have all scores computed twice.
+//
+//===----------------------------------------------------------------------===//
+
+#include "attn/Analysis/Fusion.h"
+#include "attn/Transforms/Passes.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+using namespace attn;
+
+namespace attn {
+#define GEN_PASS_DEF_ATTNORDER
+#include "attn/Transforms/Passes.h.inc"
+} // namespace attn
+
+/// Whether a formula of `statement` reads one of `tensors`, or it is made of one.
+static bool reads(Operation *statement, const llvm::DenseSet<Value> &tensors) {
+  WalkResult walk = statement->walk([&](Operation *op) {
+    bool found = llvm::any_of(op->getOperands(), [&](Value operand) { return tensors.contains(operand); });
+    return found ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return walk.wasInterrupted();
+}
+
+/// Moves the statements between `softmax` and `sum` that cannot be computed without the log-sum-exp behind `sum`.
+static void orderReaders(SoftmaxOp softmax, WeightedSumOp sum) {
+  llvm::DenseSet<Value> tensors = {softmax.getLogsumexp()};
+  SmallVector<Operation *> readers;
+  for (Operation *op = softmax->getNextNode(); op != sum; op = op->getNextNode())
+    if (reads(op, tensors)) {
+      readers.push_back(op);
+      tensors.insert(op->result_begin(), op->result_end());
+    }
+  if (reads(sum, tensors))
+    return;
+  Operation *last = sum;
+  for (Operation *reader : readers) {
+    reader->moveAfter(last);
+    last = reader;
+  }
+}
+
+namespace {
+struct Order : attn::impl::AttnOrderBase<Order> {
+  void runOnOperation() override {
+    for (WeightedSumOp sum : llvm::to_vector(getOperation().getBody().front().getOps<WeightedSumOp>())) {
+      ReadOp read = proportionalTo(sum.getBody().front().getTerminator()->getOperand(0));
+      if (auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp())
+        orderReaders(softmax, sum);
+    }
+  }
+};
+} // namespace
