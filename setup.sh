@@ -74,7 +74,7 @@ stamp=.venv/.installed-$(cat requirements.txt requirements-test.txt "$requiremen
 if [ ! -e "$stamp" ]; then
   say "installing the PyPI packages of $requirements into .venv"
   # Debian 12's pip (23.0) does not know the options of a package that requirements-bench.txt gives.
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=23.1'
+  [ "$requirements" != requirements-bench.txt ] || .venv/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=23.1'
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$requirements"
   touch "$stamp"
 fi

@@ -28,7 +28,7 @@ ON_CPU = [group for group in GROUPS if group not in ("plans", "gpu")]
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Kernels of attn beside their peers and the machine's limits.")
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="which workloads; without, all that can be measured here")
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="which workloads; without, all but plans that can be measured here")
     parser.add_argument("--only", default="", metavar="TEXT", help="workloads whose name contains TEXT")
     parser.add_argument("--dtype", choices=["f32", "bf16", "f16"], help="workloads of this dtype")
     parser.add_argument("--threads", nargs="+", type=int, default=sorted({1, os.cpu_count() or 1}), metavar="N", help="of the CPU")

@@ -43,6 +43,14 @@ SmallVector<BlockArgument> attn::inOrder(const IndexSet &indices) {
   return ordered;
 }
 
+bool attn::uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
+  return op
+      ->walk([&](Operation *inner) {
+        return llvm::any_of(inner->getOperands(), isOneOf) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 SizeAttr attn::indexSize(BlockArgument index) {
   Operation *owner = index.getOwner()->getParentOp();
   if (auto reduce = dyn_cast<ReduceOp>(owner))

@@ -43,15 +43,6 @@ static Operation *graphOp(Operation *op) {
   return op;
 }
 
-/// Whether some operand in `op` is one of `values`.
-static bool uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
-  return op
-      ->walk([&](Operation *inner) {
-        return llvm::any_of(inner->getOperands(), isOneOf) ? WalkResult::interrupt() : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
 /// Whether no sum of the formula that `value` is in has to do with it.
 static bool isFree(Value value) {
   llvm::SetVector<Operation *> slice;

@@ -20,9 +20,7 @@ namespace attn::lowering {
 void Split::findShared() {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   // At least 1: that Halide sees what is positive lets it bound loops by what these numbers say.
-  auto atLeastOne = [&](const std::string &name, Expr value) {
-    return kernel.derivedSize(name, Halide::max(value, 1), 1);
-  };
+  auto atLeastOne = [&](const std::string &name, Expr value) { return kernel.derivedSize(name, value, 1); };
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
   // A task is a number, of which each index is a digit.
   Expr rest = task;

@@ -69,7 +69,7 @@ Expr StepLowering::size(mlir::StringAttr name) {
 }
 
 Expr StepLowering::derivedSize(llvm::StringRef name, Expr value, int least) {
-  value = Halide::Internal::simplify(value);
+  value = Halide::Internal::simplify(Halide::max(value, least));
   if (Halide::Internal::is_const(value))
     return value;
   Halide::Param<int32_t> param(uniqueName(name));

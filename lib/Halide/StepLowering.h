@@ -57,8 +57,8 @@ public:
   Halide::Expr rounded(Halide::Expr value, Halide::Type type) const;
   /// The size with this name.
   Halide::Expr size(mlir::StringAttr name);
-  /// `value`, which follows from sizes and is at least `least`, computed once when the pipeline starts. Halide has a
-  /// formula of sizes in the bounds of every stage, and simplifies each.
+  /// `value`, which follows from sizes, or `least` where that is more, computed once when the pipeline starts. Halide
+  /// has a formula of sizes in the bounds of every stage, and simplifies each.
   Halide::Expr derivedSize(llvm::StringRef name, Halide::Expr value, int least);
   /// A name for a Func, unique within the step.
   std::string uniqueName(llvm::StringRef base);

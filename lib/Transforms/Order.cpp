@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Transforms/Passes.h"
 
@@ -22,25 +23,17 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-/// Whether a formula of `statement` reads one of `tensors`, or it is made of one.
-static bool reads(Operation *statement, const llvm::DenseSet<Value> &tensors) {
-  WalkResult walk = statement->walk([&](Operation *op) {
-    bool found = llvm::any_of(op->getOperands(), [&](Value operand) { return tensors.contains(operand); });
-    return found ? WalkResult::interrupt() : WalkResult::advance();
-  });
-  return walk.wasInterrupted();
-}
-
 /// Moves the statements between `softmax` and `sum` that cannot be computed without the log-sum-exp behind `sum`.
 static void orderReaders(SoftmaxOp softmax, WeightedSumOp sum) {
   llvm::DenseSet<Value> tensors = {softmax.getLogsumexp()};
+  auto isLate = [&](Value operand) { return tensors.contains(operand); };
   SmallVector<Operation *> readers;
   for (Operation *op = softmax->getNextNode(); op != sum; op = op->getNextNode())
-    if (reads(op, tensors)) {
+    if (uses(op, isLate)) {
       readers.push_back(op);
       tensors.insert(op->result_begin(), op->result_end());
     }
-  if (reads(sum, tensors))
+  if (uses(sum, isLate))
     return;
   Operation *last = sum;
   for (Operation *reader : readers) {

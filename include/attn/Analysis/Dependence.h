@@ -27,6 +27,10 @@ IndexSet dependence(mlir::ValueRange values);
 /// `indices` from the outermost region to the innermost, and in the order of the arguments.
 llvm::SmallVector<mlir::BlockArgument> inOrder(const IndexSet &indices);
 
+/// Whether some operand in `op`, or in an operation inside, is one of these: what reads tensors in its formulas has
+/// them there.
+bool uses(mlir::Operation *op, llvm::function_ref<bool(mlir::Value)> isOneOf);
+
 /// The number of values that an index variable takes.
 SizeAttr indexSize(mlir::BlockArgument index);
 
