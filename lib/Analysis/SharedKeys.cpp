@@ -81,6 +81,7 @@ public:
   }
 
   std::optional<SharedKeys> find();
+  bool isWithinKeys();
 
 private:
   using Visit = llvm::function_ref<void(mlir::Value value, mlir::BlockArgument index)>;
@@ -90,6 +91,7 @@ private:
   }
   mlir::Region *definition(mlir::Value tensor);
   mlir::BlockArgument nameIn(mlir::Region &region);
+  void visitReads(mlir::Region &region, llvm::function_ref<void(ReadOp read, mlir::BlockArgument name)> visit);
   void visitSubscripts(mlir::Region &region, Visit visit);
   void visitKeys(Visit visit);
   bool sharesRange(SizeAttr group);
@@ -115,14 +117,22 @@ mlir::BlockArgument Sharing::nameIn(mlir::Region &region) {
   return {};
 }
 
-/// The subscripts of what reductions read at keys.
-void Sharing::visitSubscripts(mlir::Region &region, Visit visit) {
+/// What is read at keys.
+void Sharing::visitReads(mlir::Region &region, llvm::function_ref<void(ReadOp read, mlir::BlockArgument name)> visit) {
   mlir::BlockArgument key = region.getArguments().back(), name = nameIn(region);
   if (name)
     region.walk([&](ReadOp read) {
-      if (read->getParentOfType<ReduceOp>() && dependence(read.getSubscripts()).contains(key))
-        llvm::for_each(read.getSubscripts(), [&](mlir::Value subscript) { visit(subscript, name); });
+      if (dependence(read.getSubscripts()).contains(key))
+        visit(read, name);
     });
+}
+
+/// The subscripts of what reductions read at keys.
+void Sharing::visitSubscripts(mlir::Region &region, Visit visit) {
+  visitReads(region, [&](ReadOp read, mlir::BlockArgument name) {
+    if (read->getParentOfType<ReduceOp>())
+      llvm::for_each(read.getSubscripts(), [&](mlir::Value subscript) { visit(subscript, name); });
+  });
 }
 
 /// Where keys are read, and the value.
@@ -155,6 +165,36 @@ std::optional<SharedKeys> Sharing::find() {
   if (!areShared)
     return std::nullopt;
   return SharedKeys{index, group, sharesRange(group)};
+}
+
+/// A bias, which scores read beside their reductions, is one of pairs of queries and keys.
+bool Sharing::isWithinKeys() {
+  bool isWithin = false, isElsewhere = false;
+  auto visit = [&](ReadOp read, mlir::BlockArgument name) {
+    mlir::Region *region = name.getParentRegion();
+    bool isOfPair = region == &sum.getBody() ? read == weight : !read->getParentOfType<ReduceOp>();
+    if (isOfPair || !dependence(read.getSubscripts()).contains(name))
+      return;
+    unsigned lastOfKey = 0, firstOfIndex = read.getSubscripts().size();
+    for (auto [position, subscript] : llvm::enumerate(read.getSubscripts())) {
+      if (dependence(subscript).contains(region->getArguments().back()))
+        lastOfKey = position;
+      if (dependence(subscript).contains(name))
+        firstOfIndex = std::min<unsigned>(firstOfIndex, position);
+    }
+    (lastOfKey < firstOfIndex ? isWithin : isElsewhere) = true;
+  };
+  visitReads(sum.getBody(), visit);
+  if (softmax)
+    visitReads(*definition(softmax.getScore()), visit);
+  return isWithin && !isElsewhere && sharesRange({});
+}
+
+mlir::BlockArgument attn::indexWithinKeys(WeightedSumOp sum) {
+  for (mlir::BlockArgument index : llvm::reverse(sum.getBody().getArguments().drop_back(2)))
+    if (Sharing(sum, index).isWithinKeys())
+      return index;
+  return {};
 }
 
 llvm::SmallVector<SharedKeys> attn::sharedKeys(WeightedSumOp sum) {

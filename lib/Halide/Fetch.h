@@ -1,7 +1,7 @@
 //===- Fetch.h - Fetching memory before it is needed ------------*- C++ -*-===//
 //
-// A processor foresees loads that follow one another, but a tile of keys is used for several rows before the next is
-// read, and by then it has lost the thread.
+// A processor foresees loads that follow one another, but not those of a few numbers each that lie far apart, as the
+// rows of a tile in a large matrix do.
 //
 //===----------------------------------------------------------------------===//
 

@@ -125,14 +125,14 @@ PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Envir
 }
 
 PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, const Halide::RDom &domain,
-                          const Environment &environment, bool padded) {
+                          const Environment &environment) {
   PackedFormula result;
   llvm::SmallVector<IndexBinding> indices;
   for (int dimension = 0; dimension < domain.dimensions(); ++dimension) {
     Halide::Var var(kernel.uniqueName("r$"));
     result.variables.push_back(var);
     result.at.push_back(domain[dimension]);
-    indices.insert(indices.begin(), {var, {var}, padded, {}});
+    indices.insert(indices.begin(), {var, {var}, false, {}});
   }
   Expr numbers[2];
   for (int position : {0, 1}) {

@@ -58,9 +58,9 @@ struct PackedFormula {
 /// `value` at the indices that `environment` has for it.
 PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment);
 
-/// Pairs of `value` (Pairs.h), along the last index of `op`, at those of `domain`. `padded`: as IndexBinding has it.
+/// Pairs of `value` (Pairs.h), along the last index of `op`, at those of `domain`.
 PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, const Halide::RDom &domain,
-                          const Environment &environment, bool padded);
+                          const Environment &environment);
 
 /// `sum` + `weight` · `value`, for the keys of `op`. The condition of a sum has made weights 0, but the values that it
 /// leaves out may be NaN: a weight of 0 adds nothing there.

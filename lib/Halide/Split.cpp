@@ -80,10 +80,17 @@ Environment Split::bind(mlir::Region &region, IndexBinding key) {
   return environment;
 }
 
-Environment Split::ofFirstRow(const Environment &environment) const {
+/// A tile's rows follow one another, from a multiple of their number on.
+Expr Split::blockOfTile(int rows) const {
+  return rowsOfKey.defined() ? Halide::clamp(row / rows * rows / rowsOfKey, 0, keyBlocks - 1) : Expr(0);
+}
+
+Environment Split::ofBlock(const Environment &environment, Expr block) const {
   Environment first = environment;
-  for (const Shared &index : shared)
-    first.rebind(index.index, {index.at(0), {row, index.index}, false, {}});
+  for (const Shared &index : shared) {
+    Expr within = index.rowsOfBlock.defined() ? block * index.rowsOfBlock : Expr(0);
+    first.rebind(index.index, {index.at(within), {row, index.index}, false, {}});
+  }
   return first;
 }
 

@@ -67,11 +67,13 @@ private:
     Halide::RDom keys;
     IntegerRange range;
   };
-  /// An index whose rows read the same keys, `sharers` in a row. They are rows of one task, or of several passes.
+  /// An index whose values are rows of a task: `run` of them in a row, or of several passes over as many. They read the
+  /// same keys, or those of blocks of rows, which lie together at a key.
   struct Shared {
     Halide::Var index; ///< Of `func`.
-    Halide::Expr size, sharers, passes, rows, groups;
-    Halide::Expr group;       ///< Of a task: which sharers, and which pass over them.
+    Halide::Expr size, run, passes, rows, groups;
+    Halide::Expr rowsOfBlock; ///< Undefined where all read the same keys.
+    Halide::Expr group;       ///< Of a task: which run, and which pass over it.
     Halide::Expr first, last; ///< Values of the index that are rows of the task.
 
     /// The value of the index that is row `within` of the group.
@@ -91,7 +93,7 @@ private:
     Halide::Func sums;       ///< (column, tile of keys, …), what a tile of keys adds.
     Halide::RDom keys;       ///< Of `sums`: the keys of a tile, or pairs of them.
     Halide::RDom tiles;      ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
-    Halide::Func valuePairs; ///< (column, pair of keys, …), where there are pairs.
+    Halide::Func valuePairs; ///< (column, pair of keys, block of rows, …), where there are pairs.
   };
 
   /// For the sum's own indices.
@@ -99,11 +101,9 @@ private:
   /// For those of stages: a task's rows in place of indices that share keys.
   Environment bind(mlir::Region &region, IndexBinding key);
   void bindScore(Environment &environment);
-  /// The same for the first row of the task: what is read at keys is the same for all.
-  Environment ofFirstRow(const Environment &environment) const;
+  /// The same for the first row of a block: what is read at keys is the same for all of its rows.
+  Environment ofBlock(const Environment &environment, Halide::Expr block) const;
   IndexBinding keyBinding(Halide::Expr key) const;
-  /// The key of the chunk that is fetched when `key` is used.
-  Halide::Expr laterKey(Halide::Expr key) const { return Halide::min(key + plan.ahead, plan.chunk - 1); }
   /// `first`, row, chunk and task.
   std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
@@ -118,7 +118,8 @@ private:
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
   void findShared();
-  void defineRowTiles();
+  /// The rows of a task in tiles of `size`, and those that are left one by one.
+  llvm::SmallVector<RowTile, 2> rowTiles(int size);
   void defineRange();
   void defineScore();
   void defineWeights();
@@ -126,23 +127,25 @@ private:
   void defineWeightPairs();
   /// The block of `output` that a tile of keys is added to.
   Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block / plan.keyTile); }
-  /// `sum`, and the key of a tile times the value in a column.
-  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, Halide::Expr key);
+  /// `sum`, and the key of a tile times the value in a column, for a tile of `rows`.
+  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, Halide::Expr key, int rows);
   Halide::Expr productOfKeys(ColumnTile &tile, Halide::Expr keyTile);
   void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows);
   void defineOutput();
   void defineState();
   void defineMerged();
   void defineResult();
+  /// The block of a tile of `rows`.
+  Halide::Expr blockOfTile(int rows) const;
   /// `key` counts within the chunk.
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
   Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
                        Halide::Expr key);
   Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
-                    Halide::Expr key);
+                    Halide::Expr key, int rows);
   bool isPaired(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors,
-                          Halide::Expr position, Halide::Expr key);
+                          Halide::Expr position, Halide::Expr key, int rows);
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
   void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
@@ -167,16 +170,17 @@ private:
   int lanes;
   bool pairsWeights; ///< The sum is one of products of pairs: see SplitPairs.cpp.
 
+  Halide::Var keyBlock{"key_block$"}; ///< Of rows.
   Halide::Var e, k{"key$"}, keyTile{"key_tile$"}, lane{"lane$"}, block{"block$"};
   Halide::Var row{"row$"}; ///< Of a task, counted through all indices that share keys.
   Halide::Var chunk{"chunk$"}, task{"task$"};
   std::vector<Halide::Var> vars; ///< Of `func`: the last index first.
-  std::vector<Shared> shared;    ///< Of them, but for `e`, those that share keys.
+  std::vector<Shared> shared;    ///< Of them, but for `e`, those that are rows of a task.
   std::vector<Own> own;          ///< The others.
   Halide::Expr span;             ///< Of a task.
   Halide::Expr rowCount;         ///< Of a task.
-  /// Those rows in tiles of `plan.rowTile`, and those that are left one by one.
-  llvm::SmallVector<RowTile, 2> rowTiles;
+  Halide::Expr rowsOfKey;        ///< Of a block, where blocks of rows read keys of their own.
+  Halide::Expr keyBlocks;        ///< How many there are.
   Halide::Expr keyCount, spans;
   Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
   Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
@@ -213,12 +217,13 @@ private:
   Halide::Expr key;
 };
 
-/// A term of a reduction: what it reads at keys is that of the task's first row, and seen to be the same for all; what
-/// it reads for a row is packed.
+/// A term of a reduction, for a tile of `rows`: what it reads at keys is seen to be the same for all of them; what it
+/// reads for a row is packed.
 class KeyRegion : public RegionLowering {
 public:
-  KeyRegion(Split &split, Environment &environment)
-      : RegionLowering(split.kernel, environment), split(split), first(split.ofFirstRow(environment)) {}
+  KeyRegion(Split &split, Environment &environment, int rows)
+      : RegionLowering(split.kernel, environment), split(split),
+        first(split.ofBlock(environment, split.blockOfTile(rows))) {}
 
 protected:
   Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }

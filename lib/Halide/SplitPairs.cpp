@@ -7,7 +7,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Fetch.h"
 #include "Pairs.h"
 #include "Split.h"
 
@@ -29,16 +28,16 @@ bool Split::isPaired(ReduceOp op, const Environment &environment) const {
 
 /// The product of the pairs of both factors at `position`.
 Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors, Expr position,
-                       Expr key) {
+                       Expr key, int rows) {
   Environment low = bindTerm(environment, op, vectors, position * 2, key),
               high = bindTerm(environment, op, vectors, position * 2 + 1, key);
   auto pair = [&](mlir::Value factor) {
     if (!environment.changesWith(factor, k)) {
-      PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment, true);
+      PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment);
       pairs.at.front() = position;
       return addPack(factor, pairs);
     }
-    return pairOf(KeyRegion(*this, low).expression(factor), KeyRegion(*this, high).expression(factor));
+    return pairOf(KeyRegion(*this, low, rows).expression(factor), KeyRegion(*this, high, rows).expression(factor));
   };
   auto [first, second] = *bf16Factors(op);
   return productOfPairs(pair(first), pair(second));
@@ -70,7 +69,7 @@ Expr Split::productOfKeys(ColumnTile &tile, Expr ofTile) {
   Expr pair = ofTile * (plan.keyTile / 2) + tile.keys.x;
 
   mlir::Value value = yielded(op.getBody(), 1);
-  Environment first = ofFirstRow(bind(op.getBody(), keyBinding(k)));
+  Environment first = ofBlock(bind(op.getBody(), keyBinding(k)), keyBlock);
   auto number = [&](Expr key) {
     Environment environment;
     environment.indices = first.indices;
@@ -78,12 +77,9 @@ Expr Split::productOfKeys(ColumnTile &tile, Expr ofTile) {
     keepSubscripts(value, environment, key);
     return PlainRegion(kernel, environment).expression(value);
   };
-  Expr pairs = pairOf(number(2 * k), number(2 * k + 1));
-  if (plan.ahead)
-    pairs = fetchingAhead(pairs, pairOf(number(laterKey(2 * k)), number(laterKey(2 * k + 1))));
   tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  tile.valuePairs(e, k, chunk, task) = pairs;
-  return productOfPairs(weightPairs(at({pair})), tile.valuePairs(e, pair, chunk, task));
+  tile.valuePairs(e, k, keyBlock, chunk, task) = pairOf(number(2 * k), number(2 * k + 1));
+  return productOfPairs(weightPairs(at({pair})), tile.valuePairs(e, pair, blockOfTile(tile.rows), chunk, task));
 }
 
 } // namespace attn::lowering

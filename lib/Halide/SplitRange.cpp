@@ -36,25 +36,46 @@ void Split::findShared() {
     taskFuncs.push_back(kept);
     return Expr(kept(task));
   };
-  rowCount = 1;
-  for (const SharedKeys &index : sharedKeys(op)) {
+  auto add = [&](unsigned position, Expr sharers, bool isWithinKeys) {
     Shared found;
-    found.index = vars[vars.size() - 1 - index.position()];
-    found.size = sizeOf(index.position());
+    found.index = vars[vars.size() - 1 - position];
+    found.size = sizeOf(position);
     std::string name = found.index.name();
-    found.sharers = index.group ? atLeastOne(name + "_sharers", extent(kernel, index.group)) : found.size;
-    found.passes = atLeastOne(name + "_passes", ceilDivide(found.sharers, plan.rows));
-    found.rows = atLeastOne(name + "_rows", ceilDivide(found.sharers, found.passes));
-    found.groups = atLeastOne(name + "_groups", ceilDivide(found.size, found.sharers) * found.passes);
+    sharers = atLeastOne(name + "_sharers", sharers);
+    found.passes = atLeastOne(name + "_passes", ceilDivide(sharers, plan.rows));
+    found.rows = atLeastOne(name + "_rows", ceilDivide(sharers, found.passes));
+    found.run = sharers;
+    if (isWithinKeys) {
+      Expr groups = ceilDivide(found.size, sharers);
+      Expr balanced = ceilDivide(groups, ceilDivide(groups * sharers, plan.rowsWithinKeys));
+      keyBlocks = atLeastOne(name + "_blocks", select(found.passes == 1, balanced, 1));
+      rowsOfKey = atLeastOne("rows_of_key", rowCount * found.rows);
+      found.rowsOfBlock = found.rows;
+      found.rows = atLeastOne(name + "_block_rows", found.rows * keyBlocks);
+      found.run = atLeastOne(name + "_run", sharers * keyBlocks);
+    }
+    found.groups = atLeastOne(name + "_groups", ceilDivide(found.size, found.run) * found.passes);
     found.group = digit(found.groups);
-    Expr ofSharers = found.group / found.passes * found.sharers;
-    found.first = oncePerTask(found.index, "_first", ofSharers + found.group % found.passes * found.rows);
-    found.last = oncePerTask(found.index, "_last", Halide::min(ofSharers + found.sharers, found.size) - 1);
+    Expr ofRun = found.group / found.passes * found.run;
+    found.first = oncePerTask(found.index, "_first", ofRun + found.group % found.passes * found.rows);
+    found.last = oncePerTask(found.index, "_last", Halide::min(ofRun + found.run, found.size) - 1);
     rowCount = rowCount * found.rows;
     shared.push_back(found);
+  };
+  rowCount = keyBlocks = 1;
+  mlir::BlockArgument withinKeys = indexWithinKeys(op);
+  Expr sharersWithinKeys = 1;
+  for (const SharedKeys &index : sharedKeys(op)) {
+    Expr sharers = index.group ? extent(kernel, index.group) : sizeOf(index.position());
+    if (index.index == withinKeys)
+      sharersWithinKeys = sharers;
+    else
+      add(index.position(), sharers, false);
   }
+  // The last one, so that rows that read the same keys follow one another.
+  if (withinKeys)
+    add(withinKeys.getArgNumber(), sharersWithinKeys, true);
   rowCount = atLeastOne("rows", rowCount);
-  defineRowTiles();
   for (unsigned position = vars.size() - 1; position-- > 0;) {
     Var var = vars[vars.size() - 1 - position];
     if (llvm::none_of(shared, [&](const Shared &other) { return other.index.same_as(var); })) {
@@ -68,24 +89,24 @@ void Split::findShared() {
 /// Surplus rows of the last pass are its last.
 Expr Split::Shared::at(Expr within) const { return Halide::min(first + within, last); }
 
-Expr Split::Shared::withinOf(Expr value) const { return Halide::clamp(value % sharers % rows, 0, rows - 1); }
+Expr Split::Shared::withinOf(Expr value) const { return Halide::clamp(value % run % rows, 0, rows - 1); }
 
 Expr Split::Shared::groupOf(Expr value) const {
-  return Halide::clamp(value / sharers * passes + value % sharers / rows, 0, groups - 1);
+  return Halide::clamp(value / run * passes + value % run / rows, 0, groups - 1);
 }
 
-void Split::defineRowTiles() {
-  int size = plan.rowTile;
-  if (shared.empty()) {
-    rowTiles = {RowTile{1, 0, 1}};
-    return;
-  }
-  Expr tiles = kernel.derivedSize("row_tiles", rowCount / size, 0);
+llvm::SmallVector<Split::RowTile, 2> Split::rowTiles(int size) {
+  if (shared.empty() || size == 1)
+    return {RowTile{1, 0, rowCount}};
+  llvm::SmallVector<RowTile, 2> result;
+  Expr whole = rowsOfKey.defined() ? select(rowsOfKey % size == 0, rowCount, 0) : rowCount;
+  Expr tiles = kernel.derivedSize("row_tiles", whole / size, 0);
   Expr rest = kernel.derivedSize("rest_rows", rowCount - tiles * size, 0);
   for (const RowTile &tile : {RowTile{size, 0, tiles}, RowTile{1, tiles * size, rest}})
     // Of a stage that is never computed Halide would look for the storage.
     if (!Halide::Internal::is_const_zero(tile.count))
-      rowTiles.push_back(tile);
+      result.push_back(tile);
+  return result;
 }
 
 //===----------------------------------------------------------------------===//
@@ -151,7 +172,7 @@ void Split::defineRange() {
     times(index.groups);
   for (const Own &index : own)
     times(index.size);
-  int size = plan.span;
+  Expr size = kernel.derivedSize("least_span", plan.span / keyBlocks / plan.block * plan.block, plan.block);
   Expr shortestOfAll = ceilDivide(Halide::max(keyCount, 1), size);
   spans = kernel.derivedSize("spans", Halide::clamp(ceilDivide(target, count), 1, shortestOfAll), 1);
   mostChunks = kernel.derivedSize("chunks", ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk), 1);

@@ -46,8 +46,8 @@ void Split::scheduleState() {
     reduction.compute_at(state, task);
   for (Pack &pack : packs) {
     pack.func.compute_at(state, task);
-    if (!pack.ofPairs) // Halide would gather the halves of those number by number
-      pack.func.vectorize(pack.func.args()[0], lanes, TailStrategy::GuardWithIf);
+    // Pairs are whole vectors of them: Split::addScoreTile.
+    pack.func.vectorize(pack.func.args()[0], lanes, pack.ofPairs ? TailStrategy::RoundUp : TailStrategy::GuardWithIf);
   }
   state.compute_root().align_bounds(e, lanes).vectorize(e, lanes);
   state.update().reorder(e, row, chunks.x, task).vectorize(e, lanes, TailStrategy::RoundUp).parallel(task);

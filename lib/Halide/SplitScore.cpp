@@ -1,6 +1,5 @@
 //===- SplitScore.cpp - The split plan: scores ------------------------------===//
 
-#include "Fetch.h"
 #include "Lanes.h"
 #include "Mathematics.h"
 #include "Split.h"
@@ -68,9 +67,9 @@ Environment Split::bindTerm(const Environment &environment, ReduceOp op, const R
   return inner;
 }
 
-Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key) {
+Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key, int rows) {
   Environment inner = bindTerm(environment, op, domain, last, key);
-  KeyRegion lowering(*this, inner);
+  KeyRegion lowering(*this, inner, rows);
   return atEachStep(op.getKind(), reductionTerm(op, lowering), domain[0]);
 }
 
@@ -80,7 +79,7 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   ReduceKind kind = product.op.getKind();
   Halide::Type type = computeType(product.op.getType());
   product.func(stageVars({k})) = Halide::undef(type);
-  for (const RowTile &tile : rowTiles)
+  for (const RowTile &tile : rowTiles(plan.rowTile))
     addScoreTile(environment, product, tile);
 
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
@@ -91,7 +90,7 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   product.rest = tiles(1, sizes);
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
-  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], restKey);
+  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], restKey, 1);
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
 }
 
@@ -103,10 +102,8 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   sizes[0] = sizes[0] / (lanes * each);
   ScoreTile tile{rowTile.rows, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};
   Expr position = tile.vectors[0] * lanes + lane;
-  Expr value = each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, k)
-                         : term(environment, product.op, tile.vectors, position, k);
-  if (plan.ahead)
-    value = fetchingAhead(value, term(environment, product.op, tile.vectors, position * each, laterKey(k)));
+  Expr value = each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, k, tile.rows)
+                         : term(environment, product.op, tile.vectors, position, k, tile.rows);
   std::vector<Expr> element = at({lane, k});
   tile.partial(stageVars({lane, k})) = identity(kind, value.type());
   tile.partial(element) = combine(kind, tile.partial(element), value);
@@ -138,7 +135,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   for (unsigned dimension = count; dimension > 0; --dimension)
     indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
   bindReduction(product.op, inner, indices);
-  KeyRegion lowering(*this, inner);
+  KeyRegion lowering(*this, inner, 1);
   Expr value = atEachStep(kind, reductionTerm(product.op, lowering), product.rest[1]);
   product.func(stageVars({k})) = Halide::undef(value.type());
   product.func(at({product.keys[1] * lanes + product.keys[0]})) = identity(kind, value.type());

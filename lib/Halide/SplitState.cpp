@@ -1,6 +1,5 @@
 //===- SplitState.cpp - The split plan: outputs, and what spans add up to ---===//
 
-#include "Fetch.h"
 #include "Mathematics.h"
 #include "Split.h"
 
@@ -16,17 +15,12 @@ namespace attn::lowering {
 // The output of a chunk
 //===----------------------------------------------------------------------===//
 
-Expr Split::plusKey(Expr sum, Expr column, Expr key) {
-  auto value = [&](Expr key) {
-    Environment environment = bind(op.getBody(), keyBinding(key));
-    environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
-    Environment first = ofFirstRow(environment);
-    keepSubscripts(yielded(op.getBody(), 1), first, key);
-    return PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
-  };
-  Expr added = value(key);
-  if (plan.ahead)
-    added = fetchingAhead(added, value(laterKey(key)));
+Expr Split::plusKey(Expr sum, Expr column, Expr key, int rows) {
+  Environment environment = bind(op.getBody(), keyBinding(key));
+  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+  Environment first = ofBlock(environment, blockOfTile(rows));
+  keepSubscripts(yielded(op.getBody(), 1), first, key);
+  Expr added = PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
   return plusWeighted(op, sum, weights(at({key})), added);
 }
 
@@ -41,7 +35,7 @@ void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &ro
   if (pairsWeights)
     tile.sums(element) += productOfKeys(tile, keyTile);
   else
-    tile.sums(element) = plusKey(tile.sums(element), e, keyTile * plan.keyTile + tile.keys.x);
+    tile.sums(element) = plusKey(tile.sums(element), e, keyTile * plan.keyTile + tile.keys.x, tile.rows);
 
   tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
   const RDom &all = tile.tiles;
@@ -58,20 +52,18 @@ void Split::defineOutput() {
   // Register tiles, and what is left of the columns.
   Expr columns = extent(kernel, op.getResult().getType().getShape().back());
   Expr whole = 0;
-  for (int vectors = plan.valueVectors; vectors > 1; vectors /= 2) {
+  for (int vectors = plan.valueVectors / (pairsWeights ? 2 : 1); vectors > 1; vectors /= 2) {
     Expr count = kernel.derivedSize("column_tiles", (columns - whole) / (lanes * vectors), 0);
     if (Halide::Internal::is_const_zero(count))
       continue;
-    if (vectors == plan.valueVectors)
-      for (const RowTile &rowTile : rowTiles)
-        addColumnTile(vectors, whole, count, rowTile);
-    else
-      addColumnTile(vectors, whole, count, {1, 0, rowCount});
+    int rows = std::min(2 * plan.valueVectors / vectors, plan.rowTile);
+    for (const RowTile &rowTile : rowTiles(vectors > 2 ? rows : 1))
+      addColumnTile(vectors, whole, count, rowTile);
     whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
   std::vector<Expr> rest = at({whole + restKeys[0], blockOf(restKeys[2])});
-  output(rest) = plusKey(output(rest), whole + restKeys[0], restKeys[2] * plan.keyTile + restKeys[1]);
+  output(rest) = plusKey(output(rest), whole + restKeys[0], restKeys[2] * plan.keyTile + restKeys[1], 1);
 }
 
 //===----------------------------------------------------------------------===//

@@ -37,7 +37,7 @@ Split::Subscript &Split::subscript(mlir::Value value, const Environment &environ
     return *found;
   Subscript kept{value, Func(kernel.uniqueName(func.name() + "_subscript")), tiles(lanes, Expr(lanes)), {}};
   Environment inner;
-  inner.indices = ofFirstRow(environment).indices;
+  inner.indices = ofBlock(environment, 0).indices;
   inner.rebind(k, keyBinding(keyOf(kept.keys)));
   Scalar lowered = PlainRegion(kernel, inner).lower(value);
   kept.range = lowered.range;

@@ -5,6 +5,7 @@
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
 #include "attn/Analysis/PlacedSum.h"
+#include "attn/Analysis/SharedKeys.h"
 #include "attn/Plan/Prediction.h"
 #include "attn/Plan/Settings.h"
 
@@ -169,6 +170,12 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.block = 32;
   plan.tile.bf16Pairs = plan.split.bf16Pairs = machine.bf16Pairs && !isDouble;
   plan.split.rowTile = machine.vectorRegisters >= 32 ? 4 : 2;
+  plan.split.valueVectors = 2 * plan.split.rowTile;
+  // Of all heads of a token, so that scores of the chunk stay in the second cache.
+  kernel.walk([&](WeightedSumOp sum) {
+    if (isFusible(sum) && indexWithinKeys(sum))
+      plan.split.chunk = 256;
+  });
   plan.narrow = plan.tile;
   plan.narrow.queries = plan.lanes;
   plan.narrow.keyUnroll = plan.narrow.valueUnroll = machine.multiplyAdds > 1 ? 8 : 4;

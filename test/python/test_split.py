@@ -145,20 +145,60 @@ def test_values_in_bf16_are_packed_once_for_heads_that_share_them(b, h, g, m, n,
     assert (kernel(q, k, v).double() - expected).abs().max() <= 2**-7 * expected.abs().max()
 
 
-def test_fetching_ahead_changes_no_bit():
-    """Keys in pages that lie anywhere, up to the last one."""
-    source = """
-        attention pages(q: f32[H, D], k: f32[P, S, D], v: f32[P, S, E], page: i32[L]) {
-          weight[h, n: L * S] = softmax[n](sum[d](q[h, d] * k[page[n // S], n % S, d]))
-          out[h, e]           = sum[n](weight[h, n] * v[page[n // S], n % S, e])
+def pages(dtype):
+    """Heads of a token lie together, in pages that lie anywhere."""
+    return attn.compile(f"""
+        attention pages(q: {dtype}[B, H, M, D], k: {dtype}[P, S, G, D], v: {dtype}[P, S, G, E], page: i32[B, L],
+                        first: i32[B], length: i32[B]) {{
+          score[b, h, m, n: L * S] = sum[d](q[b, h, m, d] * k[page[b, n // S], n % S, h // (H // G), d]) / sqrt(D)
+          weight[b, h, m, n] = softmax[n](score[b, h, m, n] where n >= first[b] and n < length[b])
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[page[b, n // S], n % S, h // (H // G), e])
           return out
-        }"""
-    generator = np.random.default_rng(6)
-    q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((3, 32), (70, 16, 32), (70, 16, 40)))
-    page = generator.permutation(70).astype(np.int32)
-    never, *others = (attn.compile(source, plan={"split.ahead": ahead})(q, k, v, page) for ahead in (0, 16, 64))
-    for other in others:
-        np.testing.assert_array_equal(other, never)
+        }}""")
+
+
+PAGES = pages("f32")
+
+
+@pytest.mark.parametrize(
+    "b, h, g, m, d, e",
+    [
+        (1, 32, 8, 1, 128, 128),  # all heads of a token are rows of a task
+        (2, 8, 8, 1, 64, 40),  # heads with keys of their own
+        (1, 8, 8, 4, 33, 130),  # tiles of four queries
+        (2, 10, 3, 2, 17, 64),  # groups that are not whole
+        (1, 72, 12, 1, 16, 16),  # more heads than a task has: 30 of them, and 12 in the last
+        (1, 34, 2, 1, 16, 20),  # 17 heads read a key, in two passes
+        (1, 3, 7, 1, 5, 1),  # more key heads than heads
+        (1, 64, 1, 1, 8, 8),
+    ],
+)
+@pytest.mark.parametrize("tokens", [1, 16, 700])
+def test_heads_that_lie_together_at_a_token(b, h, g, m, d, e, tokens):
+    size = 16
+    generator = np.random.default_rng(h * tokens)
+    used = -(-tokens // size)
+    count = b * used + 3
+    q = generator.standard_normal((b, h, m, d), np.float32)
+    k, v = (generator.standard_normal((count, size, g, width), np.float32) for width in (d, e))
+    page = generator.permutation(count)[: b * used].reshape(b, used).astype(np.int32)
+    length = np.array([tokens, tokens // 2][:b], np.int32)
+    check(PAGES, q, k, v, page, length // 3, length)
+    check(PAGES, q[:, ::-1], k[:, :, ::-1], v[..., ::-1], page, np.zeros(b, np.int32), length)
+
+
+@pytest.mark.parametrize("h, g", [(32, 8), (8, 8), (12, 2)])
+def test_heads_that_lie_together_in_bf16(h, g):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(h)
+    kernel = pages("bf16")
+    for tokens, m, width in ((700, 1, 128), (33, 2, 72)):
+        q, k, v = (torch.randn(shape).bfloat16() for shape in ((1, h, m, width), (50, 16, g, width), (50, 16, g, width)))
+        page = torch.randperm(50)[None, : -(-tokens // 16)].int()
+        found = kernel(q, k, v, page, torch.tensor([0]).int(), torch.tensor([tokens]).int())
+        keys, values = (x.double()[page[0].long()].flatten(0, 1)[:tokens].transpose(0, 1).repeat_interleave(h // g, 0) for x in (k, v))
+        expected = torch.softmax(q[0].double() @ keys.mT / width**0.5, -1) @ values
+        assert (found[0].double() - expected).abs().max() <= 2**-7 * expected.abs().max()
 
 
 def test_keys_that_are_not_contiguous_along_the_sum():

@@ -26,6 +26,11 @@ struct SharedKeys {
 /// reductions of scores and weights, such as a bias, may differ between them.
 llvm::SmallVector<SharedKeys> sharedKeys(WeightedSumOp sum);
 
+/// The index of `sum`, not its last one, that chooses among what lies together at a key, as heads do in a cache of
+/// tokens `k[n, h // group, d]`: in all tensors that are read at keys, its subscript comes after those of the key, and
+/// the range of keys is the same for all of its values. Null if there is none.
+mlir::BlockArgument indexWithinKeys(WeightedSumOp sum);
+
 /// Whether `value` is the same for all values of `index` that share keys.
 bool isShared(mlir::Value value, mlir::BlockArgument index, SizeAttr group);
 

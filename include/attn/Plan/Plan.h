@@ -61,15 +61,17 @@ struct TilePlan {
 
 /// Sizes of the split plan: see docs/plans.md for its loop nest.
 struct SplitPlan {
-  int rows = 16;          ///< The most rows of an index that share keys in one pass over them.
-  int chunk = 1024;       ///< Keys between two rescalings: a multiple of block.
-  int span = 256;         ///< No span is shorter.
-  int block = 64;         ///< Keys whose weighted sums are added in order: a multiple of keyTile.
-  int rowTile = 4;        ///< Rows that share keys in a register tile of the scores and of the weighted sum.
-  int scoreKeys = 8;      ///< Keys of a register tile of the scores.
-  int keyTile = 8;        ///< Keys of the weighted sum that are added for a row before the next row's turn.
-  int valueVectors = 4;   ///< Vectors of value columns in a register tile of the weighted sum: a power of two.
-  int ahead = 16;         ///< Keys between one that is used and one that is fetched; 0: none is.
+  int rows = 16;           ///< The most rows of an index that share keys in one pass over them.
+  int rowsWithinKeys = 32; ///< The most of an index that chooses among what lies together at a key.
+  int chunk = 1024;        ///< Keys between two rescalings: a multiple of block.
+  int span = 512;          ///< No span is shorter.
+  int block = 64;          ///< Keys whose weighted sums are added in order: a multiple of keyTile.
+  int rowTile = 4;   ///< Rows that share keys in a register tile of the scores; the most in one of the weighted sum.
+  int scoreKeys = 8; ///< Keys of a register tile of the scores.
+  int keyTile = 16;  ///< Keys of the weighted sum that are added for a row before the next row's turn.
+  /// Vectors of value columns in a register tile of the weighted sum, of 2 rows; half as many with twice as many rows
+  /// are in one of what is left. A power of two.
+  int valueVectors = 8;
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
 };
