@@ -56,6 +56,11 @@ struct IndexBinding {
 struct Environment {
   llvm::DenseMap<mlir::Value, IndexBinding> indices;
   llvm::DenseMap<mlir::Value, Scalar> values;
+  /// Subscripts of dimensions whose last index is `top`, which are computed elsewhere and lie within them.
+  struct Subscript {
+    Halide::Expr expr, top;
+  };
+  llvm::DenseMap<mlir::Value, Subscript> subscripts;
 
   void bind(mlir::Value index, Halide::Var var) { indices[index] = {var, {var}, false, {}}; }
   /// Whether `value` depends on an index that `var` is a part of.
@@ -87,6 +92,8 @@ public:
   virtual ~RegionLowering() = default;
 
   Scalar lower(mlir::Value value);
+  /// A subscript of a dimension whose last index is `top`.
+  Halide::Expr subscript(mlir::Value value, Halide::Expr top);
   Halide::Expr expression(mlir::Value value) { return lower(value).expr; }
 
 protected:
@@ -102,8 +109,6 @@ private:
   Scalar lowerOperation(mlir::Operation *op);
   Scalar lowerInteger(mlir::Operation *op);
   Halide::Expr lowerFloat(mlir::Operation *op);
-  /// A subscript of a dimension whose last index is `top`.
-  Halide::Expr subscript(mlir::Value value, Halide::Expr top);
   Scalar read(ReadOp op);
 };
 

@@ -217,6 +217,9 @@ Expr RegionLowering::subscript(mlir::Value value, Expr top) {
     // give a part of the dimension).
     return found->second.padded ? Halide::clamp(found->second.expr, 0, top) : found->second.expr;
   }
+  auto kept = environment.subscripts.find(value);
+  if (kept != environment.subscripts.end() && Halide::Internal::equal(kept->second.top, top))
+    return Halide::unsafe_promise_clamped(kept->second.expr, 0, top);
   Scalar index = lower(value);
   if (index.expr.type().bits() == 32)
     return Halide::clamp(index.expr, 0, top);

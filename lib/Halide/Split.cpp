@@ -82,7 +82,7 @@ Environment Split::bind(mlir::Region &region, IndexBinding key) {
 
 /// A tile's rows follow one another, from a multiple of their number on.
 Expr Split::blockOfTile(int rows) const {
-  return rowsOfKey.defined() ? Halide::clamp(row / rows * rows / rowsOfKey, 0, keyBlocks - 1) : Expr(0);
+  return rowsOfKey.defined() ? Halide::clamp(firstOfTile(rows) / rowsOfKey, 0, keyBlocks - 1) : Expr(0);
 }
 
 Environment Split::ofBlock(const Environment &environment, Expr block) const {

@@ -60,11 +60,12 @@ private:
     Halide::RDom keys;                     ///< Where they do not: of the first update.
     Halide::RDom rest;                     ///< Of the last update: what is left of the reduction.
   };
-  /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key.
+  /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key and a row.
   struct Subscript {
     mlir::Value value;
-    Halide::Func func; ///< (key, chunk, task)
-    Halide::RDom keys;
+    Halide::Expr top;  ///< What it is clamped to, as the subscript of a dimension.
+    Halide::Func func; ///< (key, chunk, task), or (row, task) where no key changes it.
+    Halide::RDom keys; ///< Defined if keys do.
     IntegerRange range;
   };
   /// An index whose values are rows of a task: `run` of them in a row, or of several passes over as many. They read the
@@ -135,12 +136,13 @@ private:
   void defineState();
   void defineMerged();
   void defineResult();
-  /// The block of a tile of `rows`.
+  /// The first row of a tile of `rows`, and its block.
+  Halide::Expr firstOfTile(int rows) const { return row / rows * rows; }
   Halide::Expr blockOfTile(int rows) const;
   /// `key` counts within the chunk.
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
   Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
-                       Halide::Expr key);
+                       Halide::Expr key, int rows);
   Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
                     Halide::Expr key, int rows);
   bool isPaired(ReduceOp op, const Environment &environment) const;
@@ -159,8 +161,9 @@ private:
   /// What terms read for a row alone, `value` in their region, is packed once a task. Returns it where a term finds it.
   Halide::Expr addPack(mlir::Value value, const PackedFormula &formula);
   /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
-  void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key);
-  Subscript &subscript(mlir::Value value, const Environment &environment);
+  void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key, Halide::Expr ofRow);
+  bool isKept(mlir::Value value, const Environment &environment) const;
+  Subscript &subscript(mlir::Value value, const Environment &environment, Halide::Expr top);
 
   StepLowering &kernel;
   const SplitPlan &plan;

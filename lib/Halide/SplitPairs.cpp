@@ -29,8 +29,8 @@ bool Split::isPaired(ReduceOp op, const Environment &environment) const {
 /// The product of the pairs of both factors at `position`.
 Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors, Expr position,
                        Expr key, int rows) {
-  Environment low = bindTerm(environment, op, vectors, position * 2, key),
-              high = bindTerm(environment, op, vectors, position * 2 + 1, key);
+  Environment low = bindTerm(environment, op, vectors, position * 2, key, rows),
+              high = bindTerm(environment, op, vectors, position * 2 + 1, key, rows);
   auto pair = [&](mlir::Value factor) {
     if (!environment.changesWith(factor, k)) {
       PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment);
@@ -74,7 +74,7 @@ Expr Split::productOfKeys(ColumnTile &tile, Expr ofTile) {
     Environment environment;
     environment.indices = first.indices;
     environment.rebind(k, keyBinding(key));
-    keepSubscripts(value, environment, key);
+    keepSubscripts(value, environment, key, rowsOfKey.defined() ? keyBlock * rowsOfKey : Expr(0));
     return PlainRegion(kernel, environment).expression(value);
   };
   tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));

@@ -159,6 +159,8 @@ void Split::schedule() {
     partial.update().reorder(lane, domain[0], row).vectorize(lane);
   };
   for (Subscript &kept : subscripts) {
+    if (!kept.keys.defined())
+      continue;
     computeInChunk(kept.func, inChunk);
     kept.func.bound(k, 0, plan.chunk);
     kept.func.update().reorder(kept.keys[0], kept.keys[1]).allow_race_conditions().vectorize(kept.keys[0]);

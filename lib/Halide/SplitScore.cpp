@@ -56,19 +56,20 @@ Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key
 }
 
 /// Binds the indices of `op` to `domain`, but the last one to `last`, and the key to `key`.
-Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key) {
+Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key,
+                            int rows) {
   Environment inner;
   inner.indices = environment.indices;
   inner.rebind(k, keyBinding(key));
   llvm::SmallVector<IndexBinding> indices = loopBindings(domain, op.getSizes().size());
   indices.back().expr = last;
   bindReduction(op, inner, indices);
-  keepSubscripts(yielded(op.getBody()), inner, key);
+  keepSubscripts(yielded(op.getBody()), inner, key, firstOfTile(rows));
   return inner;
 }
 
 Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key, int rows) {
-  Environment inner = bindTerm(environment, op, domain, last, key);
+  Environment inner = bindTerm(environment, op, domain, last, key, rows);
   KeyRegion lowering(*this, inner, rows);
   return atEachStep(op.getKind(), reductionTerm(op, lowering), domain[0]);
 }

@@ -19,7 +19,7 @@ Expr Split::plusKey(Expr sum, Expr column, Expr key, int rows) {
   Environment environment = bind(op.getBody(), keyBinding(key));
   environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
   Environment first = ofBlock(environment, blockOfTile(rows));
-  keepSubscripts(yielded(op.getBody(), 1), first, key);
+  keepSubscripts(yielded(op.getBody(), 1), first, key, firstOfTile(rows));
   Expr added = PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
   return plusWeighted(op, sum, weights(at({key})), added);
 }

@@ -1,7 +1,7 @@
 //===- SplitSubscripts.cpp - The split plan: where a key lies ---------------===//
 //
-// A cache in pages is read at k[page[b, n // S], n % S, g, d]. A division takes as long as a vector of products, so
-// such subscripts are computed once for each key of a chunk.
+// A cache in pages is read at k[page[b, n // S], n % S, h // g, d]. A division takes as long as a vector of products,
+// so such subscripts are computed once, for each key of a chunk or for each row of a task, and clamped there.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,36 +13,62 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key) {
+void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key, Expr ofRow) {
   mlir::Operation *op = value.getDefiningOp();
-  if (!op || !environment.changesWith(value, k))
+  if (!op || !environment.changesWith(value, k)) // what a row reads is its own
     return;
-  // The same for all terms: it changes with the key and with rows alone.
-  bool isOfKey = llvm::all_of(dependence(value), [&](mlir::Value index) {
-    const IndexBinding &binding = environment.indices.find(index)->second;
-    return binding.has(k) || binding.has(task) || binding.has(row);
-  });
-  if (isOfKey && value.getType().isInteger(64) && mlir::isa<FloorDivOp, ModOp, ReadOp>(op)) {
-    const Subscript &kept = subscript(value, environment);
-    environment.values[value] = {kept.func(key, chunk, task), kept.range};
-    return;
+  auto read = mlir::dyn_cast<ReadOp>(op);
+  for (auto [position, operand] : llvm::enumerate(read ? read.getSubscripts() : op->getOperands())) {
+    bool isOfKey = environment.changesWith(operand, k);
+    if (!isKept(operand, environment) || !(read || isOfKey)) {
+      keepSubscripts(operand, environment, key, ofRow);
+      continue;
+    }
+    Expr top = read ? kernel.lastIndex(read.getTensor(), position) : Expr();
+    const Subscript &kept = subscript(operand, environment, top);
+    Expr expr = isOfKey ? kept.func(key, chunk, task) : kept.func(ofRow, task);
+    if (read)
+      environment.subscripts[operand] = {expr, top};
+    else
+      environment.values[operand] = {expr, kept.range};
   }
-  for (mlir::Value operand : op->getOperands())
-    keepSubscripts(operand, environment, key);
 }
 
-Split::Subscript &Split::subscript(mlir::Value value, const Environment &environment) {
-  auto found = llvm::find_if(subscripts, [&](const Subscript &other) { return other.value == value; });
+/// Whether `value` is dear, and the same for all terms of a key and a row.
+bool Split::isKept(mlir::Value value, const Environment &environment) const {
+  bool isOfKey = environment.changesWith(value, k), isOfRow = environment.changesWith(value, row);
+  return value.getDefiningOp() && mlir::isa<FloorDivOp, ModOp, ReadOp>(value.getDefiningOp()) && (isOfKey || isOfRow) &&
+         llvm::all_of(dependence(value), [&](mlir::Value index) {
+           const IndexBinding &binding = environment.indices.find(index)->second;
+           return binding.has(k) || binding.has(task) || binding.has(row);
+         });
+}
+
+/// Without a `top`, it is not clamped.
+Split::Subscript &Split::subscript(mlir::Value value, const Environment &environment, Expr top) {
+  auto found = llvm::find_if(subscripts, [&](const Subscript &other) {
+    return other.value == value && Halide::Internal::equal(other.top, top);
+  });
   if (found != subscripts.end())
     return *found;
-  Subscript kept{value, Func(kernel.uniqueName(func.name() + "_subscript")), tiles(lanes, Expr(lanes)), {}};
+  bool isOfKey = environment.changesWith(value, k);
+  Subscript kept{value, top, Func(kernel.uniqueName(func.name() + "_subscript")), {}, {}};
   Environment inner;
-  inner.indices = ofBlock(environment, 0).indices;
-  inner.rebind(k, keyBinding(keyOf(kept.keys)));
-  Scalar lowered = PlainRegion(kernel, inner).lower(value);
+  inner.indices = ofBlock(environment, isOfKey ? Expr(0) : blockOfTile(1)).indices;
+  if (isOfKey) {
+    kept.keys = tiles(lanes, Expr(lanes));
+    inner.rebind(k, keyBinding(keyOf(kept.keys)));
+  }
+  PlainRegion lowering(kernel, inner);
+  Scalar lowered = top.defined() ? Scalar{lowering.subscript(value, top), {}} : lowering.lower(value);
   kept.range = lowered.range;
-  kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());
-  kept.func(keyOf(kept.keys), chunk, task) = lowered.expr;
+  if (isOfKey) {
+    kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());
+    kept.func(keyOf(kept.keys), chunk, task) = lowered.expr;
+  } else {
+    kept.func(row, task) = lowered.expr;
+    taskFuncs.push_back(kept.func);
+  }
   subscripts.push_back(kept);
   return subscripts.back();
 }

@@ -201,6 +201,21 @@ def test_heads_that_lie_together_in_bf16(h, g):
         assert (found[0].double() - expected).abs().max() <= 2**-7 * expected.abs().max()
 
 
+def test_what_a_row_reads_is_its_own_where_keys_are_those_of_a_group():
+    """Subscripts that are divided: of keys once for a group, of a row's factors for each row."""
+    kernel = attn.compile("""
+        attention factors(q: f32[H, D], k: f32[N, G, D], v: f32[N, G, E], factor: i32[F], row: i32[H]) {
+          weight[h, n] = softmax[n](sum[d](q[h, d] * k[n, h // (H // G), d] * factor[h // 2] * factor[row[h]]) / D)
+          out[h, e]    = sum[n](weight[h, n] * v[n, h // (H // G), e])
+          return out
+        }""")
+    generator = np.random.default_rng(8)
+    for h, g in ((8, 2), (8, 8), (16, 2)):
+        q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((h, 32), (100, g, 32), (100, g, 20)))
+        factor, row = generator.integers(-3, 4, h // 2, np.int32), generator.integers(0, h // 2, h, np.int32)
+        check(kernel, q, k, v, factor, row, tolerance=4e-6)
+
+
 def test_keys_that_are_not_contiguous_along_the_sum():
     kernel = attn.compile("""
         attention columns(q: f32[B, D], k: f32[B, D, N], v: f32[B, N, E]) {
