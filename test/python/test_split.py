@@ -167,7 +167,7 @@ PAGES = pages("f32")
         (2, 8, 8, 1, 64, 40),  # heads with keys of their own
         (1, 8, 8, 4, 33, 130),  # tiles of four queries
         (2, 10, 3, 2, 17, 64),  # groups that are not whole
-        (1, 72, 12, 1, 16, 16),  # more heads than a task has: 30 of them, and 12 in the last
+        (1, 72, 12, 1, 16, 16),  # more heads than a task has: three tasks of 24
         (1, 34, 2, 1, 16, 20),  # 17 heads read a key, in two passes
         (1, 3, 7, 1, 5, 1),  # more key heads than heads
         (1, 64, 1, 1, 8, 8),
@@ -214,6 +214,20 @@ def test_what_a_row_reads_is_its_own_where_keys_are_those_of_a_group():
         q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((h, 32), (100, g, 32), (100, g, 20)))
         factor, row = generator.integers(-3, 4, h // 2, np.int32), generator.integers(0, h // 2, h, np.int32)
         check(kernel, q, k, v, factor, row, tolerance=4e-6)
+
+
+def test_heads_that_share_keys_in_pages():
+    """In pages that lie anywhere, up to the last one."""
+    kernel = attn.compile("""
+        attention shared(q: f32[H, D], k: f32[P, S, D], v: f32[P, S, E], page: i32[L]) {
+          weight[h, n: L * S] = softmax[n](sum[d](q[h, d] * k[page[n // S], n % S, d]))
+          out[h, e]           = sum[n](weight[h, n] * v[page[n // S], n % S, e])
+          return out
+        }""")
+    generator = np.random.default_rng(6)
+    for h in (3, 8):
+        q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((h, 32), (70, 16, 32), (70, 16, 40)))
+        check(kernel, q, k, v, generator.permutation(70).astype(np.int32), tolerance=4e-6)
 
 
 def test_keys_that_are_not_contiguous_along_the_sum():
