@@ -4,6 +4,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <map>
+
 using namespace Halide;
 using namespace Halide::Internal;
 
@@ -30,32 +32,54 @@ private:
   void visit(const Load *op) override { found.push_back(op); }
 };
 
+/// Names and what they stand for.
+using Names = std::map<std::string, Expr>;
+
+/// Writes what names stand for in their place.
+class WriteInFull : public IRGraphMutator {
+public:
+  explicit WriteInFull(const Names &names) : names(names) {}
+
+private:
+  using IRGraphMutator::visit;
+  Expr visit(const Variable *op) override {
+    auto name = names.find(op->name);
+    return name == names.end() ? Expr(op) : mutate(name->second);
+  }
+
+  const Names &names;
+};
+
 class LowerFetches : public IRMutator {
   using IRMutator::visit;
 
   void fetch(const Load *op) {
-    const auto *ramp = op->index.as<Ramp>();
+    Expr index = simplify(op->index);
+    const auto *ramp = index.as<Ramp>();
     if (!ramp && !op->type.is_scalar())
       return;
-    Expr first = ramp ? ramp->base : op->index;
-    for (const Let *let : llvm::reverse(lets))
-      first = Let::make(let->name, let->value, first);
-    Expr line = Call::make(op->type.element_of(), Call::prefetch, {Variable::make(Handle(), op->name), first, 1, 1},
-                           Call::Intrinsic);
-    Expr inFull = substitute_in_all_lets(line);
-    for (const LetStmt *let : llvm::reverse(names))
-      inFull = substitute(let->name, let->value, inFull);
-    inFull = simplify(inFull);
-    if (llvm::any_of(fetched, [&](const Expr &other) { return equal(other, inFull); }))
+    // What an address is computed from may not be there yet; what is computed from that is not loaded.
+    auto isPlain = [](const Load *load) { return Loads(load->index).found.empty(); };
+    if (!llvm::all_of(Loads(index).found, isPlain))
       return;
-    fetched.push_back(inFull);
+    Expr first = ramp ? ramp->base : index;
+    Expr address = reinterpret(UInt(64), Variable::make(Handle(), op->name)) +
+                   cast(UInt(64), first) * make_const(UInt(64), op->type.bytes());
+    // To be read, into the second cache (2), data. Halide's own instruction has no such word: it asks for memory that
+    // is used once, in the first cache, which has too few places for what is on its way.
+    Expr line = Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 2, 1}, Call::Extern);
+    if (llvm::any_of(fetched, [&](const Expr &other) { return equal(other, line); }))
+      return;
+    fetched.push_back(line);
     statements.push_back(Evaluate::make(line));
   }
 
   Expr visit(const Call *op) override {
     if (op->name != fetchName)
       return IRMutator::visit(op);
-    Expr value = substitute_in_all_lets(op->args[0]), later = substitute_in_all_lets(op->args[1]);
+    WriteInFull inFull(names);
+    Expr value = inFull.mutate(substitute_in_all_lets(op->args[0])),
+         later = inFull.mutate(substitute_in_all_lets(op->args[1]));
     Loads now(value);
     for (const Load *load : Loads(later).found)
       if (!now.contains(load))
@@ -64,24 +88,20 @@ class LowerFetches : public IRMutator {
   }
 
   Expr visit(const Let *op) override {
-    lets.push_back(op);
-    Expr result = IRMutator::visit(op);
-    lets.pop_back();
-    return result;
+    names[op->name] = op->value;
+    return IRMutator::visit(op);
   }
 
   /// What a step of a loop has fetched is not fetched again: rows that share keys follow one another.
   Stmt visit(const For *op) override {
     ScopedValue<std::vector<Expr>> ofLoop(fetched, {});
-    ScopedValue<std::vector<const LetStmt *>> inLoop(names, {});
+    ScopedValue<Names> inLoop(names, {});
     return IRMutator::visit(op);
   }
 
   Stmt visit(const LetStmt *op) override {
-    names.push_back(op);
-    Stmt result = IRMutator::visit(op);
-    names.pop_back();
-    return result;
+    names[op->name] = op->value;
+    return IRMutator::visit(op);
   }
 
   Stmt visit(const Store *op) override {
@@ -92,11 +112,10 @@ class LowerFetches : public IRMutator {
     return all;
   }
 
-  std::vector<const Let *> lets;
   std::vector<Stmt> statements; ///< To come before the next store.
   // In this step of the innermost loop: what has been fetched, and the names there are.
   std::vector<Expr> fetched;
-  std::vector<const LetStmt *> names;
+  Names names;
 };
 } // namespace
 

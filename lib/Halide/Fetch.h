@@ -12,8 +12,8 @@
 
 namespace attn::lowering {
 
-/// `value`. What `later`, the same formula some steps on, would load is fetched into the first cache where the value is
-/// computed; loads of what `later` computes addresses from are made.
+/// `value`. What `later`, the same formula some steps on, would load is fetched into the second cache where the value
+/// is computed; loads of what `later` computes addresses from are made.
 Halide::Expr fetchingAhead(Halide::Expr value, Halide::Expr later);
 
 /// Makes instructions of it, once `pipeline` is vectorised.

@@ -1,6 +1,7 @@
 //===- Split.cpp - The split plan: what is computed ------------------------===//
 
 #include "Split.h"
+#include "Fetch.h"
 #include "Mathematics.h"
 #include "attn/Analysis/Fusion.h"
 
@@ -57,6 +58,13 @@ std::vector<Expr> Split::stateAt(Expr column, Expr ofSpan) const {
 
 /// `key` counts within the chunk.
 IndexBinding Split::keyBinding(Expr key) const { return {start(chunk, task) + key, {k}, true, {}}; }
+
+/// One row reads a key after the other, which a processor foresees: what is fetched would be in its way.
+Expr Split::atKey(Expr key, int keys, int rows, llvm::function_ref<Expr(Expr)> formula) const {
+  bool fetches = plan.ahead && (rows > 1 || rowsOfKey.defined());
+  Expr value = formula(key);
+  return fetches ? fetchingAhead(value, formula(Halide::min(key + plan.ahead, plan.chunk - keys))) : value;
+}
 
 Environment Split::bindResult(mlir::Region &region, IndexBinding key) {
   Environment environment;

@@ -105,6 +105,10 @@ private:
   /// The same for the first row of a block: what is read at keys is the same for all of its rows.
   Environment ofBlock(const Environment &environment, Halide::Expr block) const;
   IndexBinding keyBinding(Halide::Expr key) const;
+  /// `formula` of `keys` keys of the chunk from `key` on, in register tiles of `rows`. Where these read keys in another
+  /// order than they lie in, what the formula reads some keys later is fetched.
+  Halide::Expr atKey(Halide::Expr key, int keys, int rows,
+                     llvm::function_ref<Halide::Expr(Halide::Expr)> formula) const;
   /// `first`, row, chunk and task.
   std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;

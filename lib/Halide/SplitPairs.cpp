@@ -78,7 +78,8 @@ Expr Split::productOfKeys(ColumnTile &tile, Expr ofTile) {
     return PlainRegion(kernel, environment).expression(value);
   };
   tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  tile.valuePairs(e, k, keyBlock, chunk, task) = pairOf(number(2 * k), number(2 * k + 1));
+  tile.valuePairs(e, k, keyBlock, chunk, task) =
+      atKey(2 * k, 2, tile.rows, [&](Expr key) { return pairOf(number(key), number(key + 1)); });
   return productOfPairs(weightPairs(at({pair})), tile.valuePairs(e, pair, blockOfTile(tile.rows), chunk, task));
 }
 

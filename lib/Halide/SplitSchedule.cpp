@@ -129,10 +129,11 @@ void Split::schedulePairs() {
       .vectorize(weightPairKeys[0]);
   for (ColumnTile &tile : columnTiles) {
     computeInChunk(tile.valuePairs, LoopLevel(output, tile.tiles[5]));
+    // A line of memory is two vectors of pairs; tiles have a multiple of that.
     tile.valuePairs.hoist_storage(inChunk)
         .bound_extent(k, plan.keyTile / 2)
-        .align_bounds(e, lanes)
-        .vectorize(e, lanes)
+        .align_bounds(e, 2 * lanes)
+        .vectorize(e, 2 * lanes)
         .unroll(k);
   }
 }

@@ -103,8 +103,10 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   sizes[0] = sizes[0] / (lanes * each);
   ScoreTile tile{rowTile.rows, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};
   Expr position = tile.vectors[0] * lanes + lane;
-  Expr value = each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, k, tile.rows)
-                         : term(environment, product.op, tile.vectors, position, k, tile.rows);
+  Expr value = atKey(k, 1, tile.rows, [&](Expr key) {
+    return each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, key, tile.rows)
+                     : term(environment, product.op, tile.vectors, position, key, tile.rows);
+  });
   std::vector<Expr> element = at({lane, k});
   tile.partial(stageVars({lane, k})) = identity(kind, value.type());
   tile.partial(element) = combine(kind, tile.partial(element), value);

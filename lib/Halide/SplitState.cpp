@@ -16,11 +16,13 @@ namespace attn::lowering {
 //===----------------------------------------------------------------------===//
 
 Expr Split::plusKey(Expr sum, Expr column, Expr key, int rows) {
-  Environment environment = bind(op.getBody(), keyBinding(key));
-  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
-  Environment first = ofBlock(environment, blockOfTile(rows));
-  keepSubscripts(yielded(op.getBody(), 1), first, key, firstOfTile(rows));
-  Expr added = PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
+  Expr added = atKey(key, 1, rows, [&](Expr key) {
+    Environment environment = bind(op.getBody(), keyBinding(key));
+    environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+    Environment first = ofBlock(environment, blockOfTile(rows));
+    keepSubscripts(yielded(op.getBody(), 1), first, key, firstOfTile(rows));
+    return PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
+  });
   return plusWeighted(op, sum, weights(at({key})), added);
 }
 

@@ -72,6 +72,7 @@ struct SplitPlan {
   /// Vectors of value columns in a register tile of the weighted sum, of 2 rows; half as many with twice as many rows
   /// are in one of what is left. A power of two.
   int valueVectors = 8;
+  int ahead = 16;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
 };
