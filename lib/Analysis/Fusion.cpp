@@ -57,6 +57,15 @@ ReadOp attn::proportionalTo(mlir::Value value) {
   return read.getTensor() == softmax.getWeight() ? read : ReadOp();
 }
 
+ReadOp attn::softmaxWeight(WeightedSumOp sum) {
+  return proportionalTo(sum.getBody().front().getTerminator()->getOperand(0));
+}
+
+SoftmaxOp attn::softmaxOf(WeightedSumOp sum) {
+  ReadOp read = softmaxWeight(sum);
+  return read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+}
+
 //===----------------------------------------------------------------------===//
 // Chunk by chunk
 //===----------------------------------------------------------------------===//
@@ -95,14 +104,14 @@ bool attn::isFusible(WeightedSumOp op) {
     return false;
   if (softmaxReads(weight).empty())
     return true;
-  ReadOp read = proportionalTo(weight);
+  ReadOp read = softmaxWeight(op);
   if (!read)
     return false;
   mlir::Value key = body.getArguments().back();
   auto isRow = [&](mlir::Value subscript) { return mlir::isa<mlir::BlockArgument>(subscript) && subscript != key; };
   if (!llvm::all_of(read.getSubscripts().drop_back(), isRow) || read.getSubscripts().back() != key)
     return false;
-  auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+  SoftmaxOp softmax = softmaxOf(op);
   return hasPlainReductions(definition(softmax.getScore())) &&
          (!softmax.getMask() || definition(softmax.getMask()).getOps<ReduceOp>().empty());
 }
@@ -113,6 +122,6 @@ bool attn::isTileable(WeightedSumOp op) {
   mlir::Value query = op.getBody().getArgument(op.getQuery());
   if (dependence(yielded(op.getBody(), 1)).contains(mlir::cast<mlir::BlockArgument>(query)))
     return false;
-  ReadOp read = proportionalTo(yielded(op.getBody(), 0));
+  ReadOp read = softmaxWeight(op);
   return !read || llvm::is_contained(read.getSubscripts(), query);
 }

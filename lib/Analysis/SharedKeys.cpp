@@ -75,10 +75,7 @@ namespace {
 class Sharing {
 public:
   Sharing(WeightedSumOp sum, mlir::BlockArgument index)
-      : sum(sum), weight(proportionalTo(yielded(sum.getBody()))), index(index) {
-    if (weight)
-      softmax = weight.getTensor().getDefiningOp<SoftmaxOp>();
-  }
+      : sum(sum), weight(softmaxWeight(sum)), softmax(softmaxOf(sum)), index(index) {}
 
   std::optional<SharedKeys> find();
   bool isWithinKeys();

@@ -133,10 +133,10 @@ public:
 private:
   std::string findWeight() {
     std::string name = attention.sum.getName().str();
-    attention.weight = proportionalTo(yielded(attention.sum.getBody()));
+    attention.weight = softmaxWeight(attention.sum);
     if (!attention.weight)
       return "the weights of '" + name + "' are not those of one softmax";
-    attention.softmax = attention.weight.getTensor().getDefiningOp<SoftmaxOp>();
+    attention.softmax = softmaxOf(attention.sum);
     for (mlir::Value output : {mlir::Value(attention.sum.getResult()), attention.logSumExp()})
       if (mlir::Type element = output ? attention.elementOf(output) : mlir::Type();
           element && !element.isF32() && !element.isF16() && !element.isBF16())

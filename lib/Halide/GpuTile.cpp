@@ -15,12 +15,10 @@ namespace attn::lowering {
 
 GpuTile::GpuTile(StepLowering &kernel, WeightedSumOp op, PlanKind kind)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), isSplit(kind == PlanKind::Split),
-      plan(isSplit ? kernel.plan.gpu->split : kernel.plan.gpu->tiled), op(op),
-      read(proportionalTo(yielded(op.getBody(), 0))),
+      plan(isSplit ? kernel.plan.gpu->split : kernel.plan.gpu->tiled), op(op), read(softmaxWeight(op)),
+      softmax(softmaxOf(op)),
       type(kernel.plan.gpu->isDouble ? Halide::Float(64) : computeType(op.getResult().getType().getElementType())),
       keyCount(extent(kernel, op.getKeySize())) {
-  if (read)
-    softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
   findRows(isSplit ? sharedKeys(op) : llvm::SmallVector<SharedKeys>{{op.getBody().getArgument(op.getQuery())}});
   outer = {block};
   if (!isSplit)

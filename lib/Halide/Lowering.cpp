@@ -107,12 +107,11 @@ private:
     auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner());
     if (!sum || plan.gpu || plan.countChunks || !plan.sum(sum).has(PlanKind::Tiles))
       return {};
-    ReadOp read = proportionalTo(sum.getBody().front().getTerminator()->getOperand(0));
-    auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+    SoftmaxOp softmax = softmaxOf(sum);
     if (!softmax || softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK)
       return {};
     // The rows are the sum's, in their order.
-    if (!llvm::equal(read.getSubscripts().drop_back(), sum.getBody().getArguments().drop_back(2)))
+    if (!llvm::equal(softmaxWeight(sum).getSubscripts().drop_back(), sum.getBody().getArguments().drop_back(2)))
       return {};
     mlir::Value logSumExp = softmax.getLogsumexp();
     bool isLater = llvm::all_of(logSumExp.getUsers(), [&](mlir::Operation *user) {

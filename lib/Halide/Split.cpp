@@ -14,10 +14,8 @@ using Halide::Var;
 namespace attn::lowering {
 
 Split::Split(StepLowering &kernel, WeightedSumOp op)
-    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.split), op(op),
-      read(proportionalTo(yielded(op.getBody(), 0))), lanes(kernel.plan.lanes) {
-  if (read)
-    softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.split), op(op), read(softmaxWeight(op)),
+      softmax(softmaxOf(op)), lanes(kernel.plan.lanes) {
   for (mlir::Attribute index : llvm::reverse(op.getIndices()))
     vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
   pairsWeights = canPairWeights();

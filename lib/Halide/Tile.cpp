@@ -18,9 +18,7 @@ namespace attn::lowering {
 
 Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool hasLogSumExp)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), hasLogSumExp(hasLogSumExp), op(op),
-      read(proportionalTo(yielded(op.getBody(), 0))) {
-  if (read)
-    softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
+      read(softmaxWeight(op)), softmax(softmaxOf(op)) {
   mlir::Region &body = op.getBody();
   unsigned rank = op.getIndices().size();
   queryArgument = body.getArgument(op.getQuery());

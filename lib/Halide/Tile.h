@@ -128,8 +128,8 @@ private:
   const TilePlan &plan;
   bool hasLogSumExp;
   WeightedSumOp op;
-  SoftmaxOp softmax; ///< Null where the weights have none.
   ReadOp read;       ///< Of the softmax's weight.
+  SoftmaxOp softmax; ///< Null where the weights have none.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
   Halide::Var q{"query$"}, k{"key$"}, keyTile{"key_tile$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;

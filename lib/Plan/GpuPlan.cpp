@@ -11,8 +11,8 @@ std::string CudaArchitecture::name() const {
 
 /// Whether a thread can have the sink of a row.
 static bool hasPlainSink(WeightedSumOp sum) {
-  ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0));
-  mlir::Value sink = read ? read.getTensor().getDefiningOp<SoftmaxOp>().getSink() : mlir::Value();
+  SoftmaxOp softmax = softmaxOf(sum);
+  mlir::Value sink = softmax ? softmax.getSink() : mlir::Value();
   return !sink || llvm::cast<DefinitionOpInterface>(sink.getDefiningOp()).getBody().getOps<ReduceOp>().empty();
 }
 

@@ -79,8 +79,7 @@ struct SumWork {
     columns = shape.empty() ? 1 : valueOf(shape.back(), sizes);
     rows = elements(sum.getResult(), sizes) / std::max(columns, 1.0);
     queries = static_cast<int64_t>(sum.getQuery()) < 0 ? 1 : valueOf(shape[sum.getQuery()], sizes);
-    ReadOp read = proportionalTo(sum.getBody().front().back().getOperand(0));
-    auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+    SoftmaxOp softmax = softmaxOf(sum);
     if (!softmax)
       return;
     instructions = softmaxInstructions;

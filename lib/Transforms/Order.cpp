@@ -45,11 +45,9 @@ static void orderReaders(SoftmaxOp softmax, WeightedSumOp sum) {
 namespace {
 struct Order : attn::impl::AttnOrderBase<Order> {
   void runOnOperation() override {
-    for (WeightedSumOp sum : llvm::to_vector(getOperation().getBody().front().getOps<WeightedSumOp>())) {
-      ReadOp read = proportionalTo(sum.getBody().front().getTerminator()->getOperand(0));
-      if (auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp())
+    for (WeightedSumOp sum : llvm::to_vector(getOperation().getBody().front().getOps<WeightedSumOp>()))
+      if (SoftmaxOp softmax = softmaxOf(sum))
         orderReaders(softmax, sum);
-    }
   }
 };
 } // namespace

@@ -20,6 +20,10 @@ llvm::SetVector<ReadOp> softmaxReads(mlir::Value value);
 /// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
 ReadOp proportionalTo(mlir::Value value);
 
+/// That read in the weight of `sum`, and the softmax whose weight it reads; null where there is none.
+ReadOp softmaxWeight(WeightedSumOp sum);
+SoftmaxOp softmaxOf(WeightedSumOp sum);
+
 /// Whether `sum` can be computed chunk by chunk: the above, its weight is read at index variables, the key last, and
 /// the formulas have no reductions within reductions.
 bool isFusible(WeightedSumOp sum);
