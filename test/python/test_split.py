@@ -230,19 +230,19 @@ def test_heads_that_share_keys_in_pages():
         check(kernel, q, k, v, generator.permutation(70).astype(np.int32), tolerance=4e-6)
 
 
-@pytest.mark.parametrize("n", [1, 15, 40, 1000, 1040])
-def test_rows_of_values_whose_places_are_in_a_table(n):
-    """Where the chunk ends before the key that would be fetched, the table is not read for it."""
+@pytest.mark.parametrize("n", [4, 16, 40, 1000, 1040])
+def test_keys_and_values_whose_places_are_in_tables(n):
+    """Where the keys end before the one that would be fetched, the tables are not read for it."""
     kernel = attn.compile("""
-      attention table(q: f32[H, D], k: f32[N, D], v: f32[R, E], row: i32[L, E]) {
-        weight[h, n] = softmax[n](sum[d](q[h, d] * k[n, d]))
-        out[h, e]    = sum[n](weight[h, n] * v[row[n // 4, e], e])
-        return out
-      }""")
+        attention table(q: f32[H, C, D], k: f32[R, D], v: f32[R, E], row: i32[L, C], place: i32[L, E]) {
+          weight[h, n: L * 4] = softmax[n](sum[c, d](q[h, c, d] * k[row[n // 4, c], d]) / D)
+          out[h, e]           = sum[n](weight[h, n] * v[place[n // 4, e], e])
+          return out
+        }""")
     generator = np.random.default_rng(n)
-    row = generator.integers(0, 50, (n // 4 + 1, 32)).astype(np.int32)
-    inputs = [generator.standard_normal(shape, np.float32) for shape in ((6, 16), (n, 16), (50, 32))]
-    check(kernel, *inputs, row)
+    q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((6, 3, 32), (50, 32), (50, 40)))
+    row, place = (generator.integers(0, 50, (n // 4, count)).astype(np.int32) for count in (3, 40))
+    check(kernel, q, k, v, row, place)
 
 
 def test_keys_that_are_not_contiguous_along_the_sum():
