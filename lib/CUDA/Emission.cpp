@@ -80,8 +80,7 @@ std::string Emission::blockFunctions() {
              R"(  // The rows that read the same keys, and how many times there are so many: a block has a tile of them.
   static __host__ __device__ int64 rows(const Arguments &arguments) {{ return {0}; }}
   static __host__ __device__ int64 combinations(const Arguments &arguments) {{ return {1}; }}
-  static constexpr int threads = 32 * warps;
-  static __host__ __device__ constexpr int shared_bytes() {{ return SharedLayout<{2}_kernel>::bytes; }}
+    static __host__ __device__ constexpr int shared_bytes() {{ return SharedLayout<{2}_kernel>::bytes; }}
   // Whether this kernel is one for the sizes of a call.
   static __host__ __device__ bool fits(const Arguments &arguments) {{
     return {3} <= dot_columns && {4} <= value_columns{10};
@@ -173,17 +172,20 @@ llvm::Expected<CudaKernel> Emission::run() {
   for (mlir::Value tensor : attention.inputs)
     if (tensor.getDefiningOp())
       result.statements.push_back(attention.nameOf(tensor));
+  // A block has 64 Ki registers: 168 for each of 384 threads at first.
+  constexpr const char *registers = "  static constexpr int registers_to_copy = 40, registers_to_compute = 232;\n";
   result.text = fmt::format(
       R"(
 //===----------------------------------------------------------------------===//
-// {0}: {1} rows a block of {2} warps, {3} keys a tile; dot products of {4} columns, values of {5}
+// {0}: {1} rows a block of {2} warps{27}, {3} keys a tile; dot products of {4} columns, values of {5}
 //===----------------------------------------------------------------------===//
 
 namespace attn {{
 
 struct {0}_kernel {{
   static constexpr int warps = {2}, query_tile = {1}, key_tile = {3}, dot_columns = {4}, value_columns = {5};
-  static constexpr bool has_mask = {6}, has_sink = {7}, has_places = {23}, has_maps = {22};
+  static constexpr int threads = {16}, barriers = {24}; // of a block
+{25}  static constexpr bool has_mask = {6}, has_sink = {7}, has_places = {23}, has_maps = {22};
   using Query = {8};
   using Value = {9};
   using Output = {10};
@@ -203,10 +205,10 @@ static_assert(state_size<{0}_kernel> == {20}, "the plan says otherwise");
 
 extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
     const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
-  attn::attention<attn::{0}_kernel>(arguments);
+  attn::{26}<attn::{0}_kernel>(arguments);
 }}
 
-// For launches with parts of keys: what these have left, in as many threads, {2} rows a block.
+// For launches with parts of keys: what these have left, in as many threads, {28} rows a block.
 extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
     const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
   attn::merge<attn::{0}_kernel>(arguments);
@@ -217,7 +219,9 @@ extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
       elementType(attention.elementOf(attention.sum.getResult())), argumentStruct(formulas, hasMaps),
       structOf(Level::Block), structOf(Level::Row) + structOf(Level::Key), functions, blocks, plan.threads(),
       plan.sharedBytes(), bytes, attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
-      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps, !formulas.fields(Level::Key).empty());
+      plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps, !formulas.fields(Level::Key).empty(),
+      plan.barriers(), plan.producer ? registers : "", plan.producer ? "overlapped_attention" : "attention",
+      plan.producer ? " and 4 that copy" : "", plan.threads() / 32);
   return result;
 }
 

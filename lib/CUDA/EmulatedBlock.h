@@ -7,68 +7,18 @@
 #ifndef ATTN_CUDA_EMULATEDBLOCK_H
 #define ATTN_CUDA_EMULATEDBLOCK_H
 
+#include "EmulatedState.h"
+
+#include <algorithm>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <map>
-#include <memory>
 #include <random>
-#include <setjmp.h>
 #include <string>
-#include <ucontext.h>
-#include <vector>
 
 namespace attn::emulation {
-
-struct Copy {
-  unsigned char *target;
-  const unsigned char *source;
-  int bytes;
-  bool done;
-};
-
-/// Registers that wgmma_fence has named, the bits that they had then, and the group of the last product with them.
-struct Registers {
-  const void *first;
-  std::vector<unsigned> bits;
-  size_t group = 0;
-};
-
-struct Fiber {
-  ucontext_t start;
-  jmp_buf resume;
-  std::unique_ptr<unsigned char[]> stack;
-  bool started = false, ended = false;
-  bool atBarrier = false;
-  std::vector<std::vector<Copy>> groups; ///< Of copies, the oldest first; the last one is not committed yet.
-  std::vector<size_t> written;           ///< 16 bytes of shared memory each, since its last fence_proxy_async.
-  std::vector<Registers> sums, weights;  ///< That its products add to, and that they read.
-};
-
-/// Lanes that come together: a warp, or a warpgroup.
-struct Lanes {
-  void *operands[128];
-  const char *instruction = nullptr; ///< What they wait at.
-  int arrived = 0;
-  unsigned generation = 0; ///< How many instructions they have done.
-};
-
-/// What a warp has begun, and computes when it waits for it.
-struct Products {
-  std::vector<std::vector<std::function<void()>>> groups; ///< The oldest first; the last one is not committed yet.
-  size_t done = 0;                                        ///< Groups.
-};
-
-/// A barrier in shared memory (EmulatedCopies.h).
-struct PhaseBarrier {
-  int threads = 0; ///< 0 where there is no barrier.
-  int arrived = 0;
-  unsigned phase = 0;
-  long long bytes = 0;                       ///< That are expected and not written.
-  std::vector<std::function<void()>> copies; ///< That have not been made.
-};
 
 class Block {
 public:
@@ -93,6 +43,9 @@ public:
     warpgroups.assign(warpgroups.size(), {});
     products.assign(products.size(), {{{}}, 0});
     barriers.clear();
+    namedBarriers.assign(16, {});
+    registers = {};
+    registers.held.assign(warpgroups.size(), std::min(65536 / int(fibers.size()) / 8 * 8, 256));
     for (Fiber &fiber : fibers) {
       fiber.started = fiber.ended = fiber.atBarrier = false;
       fiber.groups.assign(1, {});
@@ -186,11 +139,24 @@ public:
     return shared + address;
   }
 
+  /// A copy to shared memory begins: an error where a product that its warp has not waited for may read there.
+  void checkUnread(const char *name, size_t first, size_t size) {
+    for (const Products &all : products)
+      for (const std::vector<Product> &group : all.groups)
+        for (const Product &product : group)
+          if (first < product.end && product.first < first + size)
+            fail("%s: byte %zu of shared memory is read by a product that its warp has not waited for", name, first);
+  }
+
   Products &productsOf(int warp) { return products[warp]; }
   PhaseBarrier &barrierAt(size_t address) {
     progress = true;
     return barriers[address];
   }
+  NamedBarrier &namedBarrier(int number) { return namedBarriers[number]; }
+  RegisterPool &registerPool() { return registers; }
+  /// This thread has changed what others may wait for.
+  void changed() { progress = true; }
   /// Lets other threads run: this one waits for something that they do.
   void pause() { yield(); }
 
@@ -268,6 +234,10 @@ private:
       if (!any && error.empty())
         error = "block " + std::to_string(index) + ": every thread waits for another one";
     }
+    for (size_t number = 0; number < namedBarriers.size() && error.empty(); ++number)
+      if (namedBarriers[number].arrived > 0)
+        error = "block " + std::to_string(index) + ": it ends while " + std::to_string(namedBarriers[number].arrived) +
+                " threads are at barrier " + std::to_string(number);
   }
 
   std::vector<Fiber> fibers;
@@ -275,6 +245,8 @@ private:
   std::vector<Products> products; ///< Of each warp.
   std::vector<bool> unseen;       ///< Of each 16 bytes of shared memory.
   std::map<size_t, PhaseBarrier> barriers;
+  std::vector<NamedBarrier> namedBarriers;
+  RegisterPool registers;
   size_t bytes;
   std::unique_ptr<unsigned char[]> memory;
   unsigned char *shared;

@@ -82,6 +82,7 @@ inline void mbarrier_arrive(void *shared, int offset) {
   if (++barrier.arrived > barrier.threads)
     Block::current->fail("mbarrier_arrive: a barrier for %d threads has more", barrier.threads);
   emulation::advance(barrier);
+  Block::current->pause(); // others may go on before this thread does
 }
 
 inline void mbarrier_arrive_expect(void *shared, int offset, int bytes) {
@@ -91,12 +92,15 @@ inline void mbarrier_arrive_expect(void *shared, int offset, int bytes) {
 
 inline void mbarrier_wait(void *shared, int offset, int parity) {
   emulation::PhaseBarrier &barrier = emulation::barrierAt("mbarrier_wait", shared, offset);
-  std::vector<std::function<void()>> copies;
-  copies.swap(barrier.copies);
-  for (const std::function<void()> &copy : copies)
-    copy();
-  while (barrier.phase % 2 == parity % 2u)
+  while (true) {
+    std::vector<std::function<void()>> copies;
+    copies.swap(barrier.copies);
+    for (const std::function<void()> &copy : copies)
+      copy();
+    if (barrier.phase % 2 != parity % 2u)
+      return;
     Block::current->pause();
+  }
 }
 
 inline void tensor_copy_5d(void *shared, int offset, const TensorMap &map, int column, const Place &place,
@@ -113,6 +117,7 @@ inline void tensor_copy_5d(void *shared, int offset, const TensorMap &map, int c
     block.fail("tensor_copy_5d: byte %zu of shared memory is no multiple of 1024", target);
   block.check("tensor_copy_5d", block.sharedMemory() + target, 1024);
   block.check("tensor_copy_5d", block.sharedMemory() + target + bytes - 1024, 1024);
+  block.checkUnread("tensor_copy_5d", target, bytes);
   auto copy = [&block, &counts, &map, place, target, bytes, column] {
     const int start[5] = {column, place.index[0], place.index[1], place.index[2], place.index[3]};
     emulation::copyBox(map, block.sharedMemory() + target, start);

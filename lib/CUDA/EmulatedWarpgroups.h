@@ -12,6 +12,8 @@
 #ifndef ATTN_CUDA_EMULATEDWARPGROUPS_H
 #define ATTN_CUDA_EMULATEDWARPGROUPS_H
 
+#include <utility>
+
 namespace attn {
 
 namespace emulation {
@@ -32,6 +34,10 @@ inline void hold(std::vector<Registers> &all, const void *first, size_t count) {
   auto *start = static_cast<const unsigned *>(first);
   for (Registers &each : all)
     if (each.first == first) {
+      Block &block = *Block::current;
+      if (each.group > block.productsOf(block.thread() / 32).done)
+        block.fail("thread %d names registers in a wgmma_fence that a product adds to which it has not waited for",
+                   block.thread());
       each = {first, {start, start + count}};
       return;
     }
@@ -106,10 +112,10 @@ template <int N, typename Element> void multiply(const WarpgroupOperand (&lanes)
 }
 
 /// Those of a group that are not computed, in order.
-inline void computeAll(std::vector<std::function<void()>> &group) {
-  for (const std::function<void()> &compute : group)
-    compute();
-  group.clear();
+inline void computeAll(std::vector<Product> &group) {
+  for (Product &product : group)
+    if (std::function<void()> compute = std::exchange(product.compute, nullptr))
+      compute();
 }
 
 /// Begins a product.
@@ -120,8 +126,11 @@ void begin(const char *name, float (*c)[4], const unsigned *a, unsigned long lon
   const Products &products = block.productsOf(block.thread() / 32);
   held.group = products.done + products.groups.size();
   size_t offset = *c - static_cast<const float *>(held.first);
-  if (a && memcmp(find(block.fiber().weights, a, 4, name).bits.data(), a, 16) != 0)
-    block.fail("%s of registers that were written after their wgmma_fence", name);
+  if (a) {
+    const Registers &weights = find(block.fiber().weights, a, 4, name);
+    if (memcmp(weights.bits.data() + (a - static_cast<const unsigned *>(weights.first)), a, 16) != 0)
+      block.fail("%s of registers that were written after their wgmma_fence", name);
+  }
   WarpgroupOperand operand = {reinterpret_cast<float *>(held.bits.data()) + offset, a, matrixA, matrixB, name};
   block.together<WarpgroupOperand, 128>(name, operand, [](WarpgroupOperand **lanes) {
     Block &block = *Block::current;
@@ -136,9 +145,11 @@ void begin(const char *name, float (*c)[4], const unsigned *a, unsigned long lon
         multiply<N, Element>(*reinterpret_cast<const WarpgroupOperand(*)[32]>(own.data()), warp * 16);
       };
       Products &products = block.productsOf(block.thread() / 128 * 4 + warp);
-      products.groups.back().push_back(compute);
+      Descriptor matrix(lanes[0]->matrixB, lanes[0]->name);
+      size_t bytes = lanes[0]->a ? (N / 64 - 1) * matrix.leading + 2 * matrix.stride : N / 8 * matrix.stride;
+      products.groups.back().push_back({compute, matrix.start, matrix.start + bytes});
       if (block.isAtOnce())
-        for (std::vector<std::function<void()>> &group : products.groups)
+        for (std::vector<Product> &group : products.groups)
           computeAll(group);
     }
   });
@@ -154,7 +165,9 @@ template <int fragments> void wgmma_fence(float (&c)[fragments][4]) {
     for (float &element : fragment)
       memcpy(&element, &emulation::inFlight, 4);
 }
-inline void wgmma_fence(unsigned (&a)[4]) { emulation::hold(Block::current->fiber().weights, a, 4); }
+template <int fragments> void wgmma_fence(unsigned (&a)[fragments][1][4]) {
+  emulation::hold(Block::current->fiber().weights, a, fragments * 4);
+}
 
 template <int N, typename Element> void wgmma_m64nNk16(float (*c)[4], unsigned long long a, unsigned long long b) {
   emulation::begin<N, Element>("wgmma_m64nNk16", c, nullptr, a, b);

@@ -13,7 +13,8 @@
 //
 // Shared memory is NaN at first. What a GPU does not define is an error: lanes of a warp at different instructions,
 // threads that wait for one that has ended, addresses that are outside or not aligned, copies that nobody waits for.
-// EmulatedWarpgroups.h and EmulatedCopies.h have what is more for wgmma and tensor maps.
+// EmulatedWarpgroups.h, EmulatedCopies.h and EmulatedTurns.h have what is more for wgmma, for tensor maps, and for
+// warpgroups that do different things.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,6 +22,7 @@
 #define ATTN_CUDA_EMULATION_H
 
 #define ATTN_CUDA_INSTRUCTIONS // these are the instructions
+#define ATTN_CUDA_WARPGROUPINSTRUCTIONS
 #define __device__
 #define __host__
 #define __global__
@@ -161,6 +163,7 @@ inline void cp_async(void *shared, int offset, const void *global, int bytes) {
   Block &block = *Block::current;
   auto *target = static_cast<unsigned char *>(shared) + offset;
   block.check("cp_async", target, 16);
+  block.checkUnread("cp_async", target - block.sharedMemory(), 16);
   if (uintptr_t(global) % 16 != 0)
     block.fail("cp_async: an address in device memory is no multiple of 16");
   if (bytes < 0 || bytes > 16)
@@ -242,6 +245,7 @@ template <typename Element> void mma_m16n8k16(float (&c)[4], const unsigned (&a)
 } // namespace attn
 
 #include "EmulatedCopies.h"
+#include "EmulatedTurns.h"
 #include "EmulatedWarpgroups.h"
 
 #endif // ATTN_CUDA_EMULATION_H

@@ -151,8 +151,9 @@ Expression FormulaWriter::defineFloat(mlir::Operation *op) {
           return unsupported(op);
         return negated ? Expression{"!(" + infix(sign).text + ")", {}} : infix(sign);
       })
-      .Case([&](arith::AndIOp) { return infix("&&"); })
-      .Case([&](arith::OrIOp) { return infix("||"); })
+      // No branches, as && and || would be: both sides can always be evaluated.
+      .Case([&](arith::AndIOp) { return infix("&"); })
+      .Case([&](arith::OrIOp) { return infix("|"); })
       .Case([&](arith::XOrIOp) { return infix("!="); })
       .Case([&](DropoutOp dropout) -> Expression {
         std::string probability = plain(1);

@@ -39,7 +39,7 @@ __device__ __forceinline__ float *state_of(const typename Kernel::Arguments &arg
 /// A warp has a row: what all parts of the keys have left of it, relative to the largest maximum.
 template <typename Kernel> __device__ __forceinline__ void merge(const typename Kernel::Arguments &arguments) {
   constexpr int steps = (Kernel::value_columns + 31) / 32; // columns of a lane
-  const int lane = thread_index() % 32, number = block_index() * Kernel::warps + thread_index() / 32;
+  const int lane = thread_index() % 32, number = (block_index() * Kernel::threads + thread_index()) / 32;
   const int rows_of_all = int(Kernel::rows(arguments)), row = number % rows_of_all;
   if (number >= rows_of_all * Kernel::combinations(arguments))
     return;

@@ -22,17 +22,17 @@ template <typename Kernel> struct WarpProducts {
   using Queries = TileLayout<Kernel::query_tile, Kernel::dot_columns>;
   using Keys = TileLayout<Kernel::key_tile, Kernel::dot_columns>;
   using Values = TileLayout<Kernel::key_tile, Kernel::value_columns>;
-  static constexpr int warps = 1;    ///< That compute products together.
-  static constexpr int barriers = 0; ///< Of a block, for tensor maps.
+  static constexpr int warps = 1; ///< That compute products together.
   static constexpr int row_tiles = Kernel::query_tile / (16 * Kernel::warps);
   static constexpr int key_steps = Kernel::key_tile / 8, value_steps = Kernel::value_columns / 8;
 
   /// What this thread has copied may be read after the next barrier.
   static __device__ __forceinline__ void publish() {}
 
-  /// Adds the products of the warp's queries, from row `row` of their tile on, and a tile of keys.
-  static __device__ __forceinline__ void add_scores(float (&score)[row_tiles][key_steps][4], const Query *queries,
-                                                    const Query *keys, int row) {
+  /// Adds the products of the warps' queries, from row `row` of their tile on, and a tile of keys. They are there after
+  /// `end_scores`.
+  static __device__ __forceinline__ void begin_scores(float (&score)[row_tiles][key_steps][4], const Query *queries,
+                                                      const Query *keys, int row) {
     constexpr int steps = Kernel::dot_columns / 16;
     // More would be more addresses at once than registers hold.
     constexpr int unroll = row_tiles > 1 ? 2 : steps > 8 ? 4 : steps;
@@ -55,23 +55,31 @@ template <typename Kernel> struct WarpProducts {
     }
   }
 
-  /// Between these two, add_outputs is called for each 16 keys, whose weights stay where they are.
+  static __device__ __forceinline__ void end_scores(float (&)[row_tiles][key_steps][4]) {}
+
+  /// Between the first two add_outputs is called, with weights that stay where they are until the last.
   static __device__ __forceinline__ void begin_outputs(float (&)[row_tiles][value_steps][4]) {}
+  static __device__ __forceinline__ void commit_outputs() {}
   static __device__ __forceinline__ void end_outputs(float (&)[row_tiles][value_steps][4]) {}
 
-  /// Adds the products of weights of 16 keys, in the fragments of A, and the values from row `row` of their tile on.
+  /// Adds the products of weights, in the fragments of A of 16 keys each, and the values from row `row` of their tile
+  /// on.
+  template <int steps>
   static __device__ __forceinline__ void add_outputs(float (&output)[row_tiles][value_steps][4],
-                                                     unsigned (&weights)[row_tiles][4], const Value *values, int row) {
+                                                     unsigned (&weights)[steps][row_tiles][4], const Value *values,
+                                                     int row) {
 #pragma unroll
-    for (int pair = 0; pair < value_steps / 2; ++pair) {
-      unsigned b[4];
-      load_transposed<Values>(b, values, row, pair * 16);
+    for (int step = 0; step < steps; ++step)
 #pragma unroll
-      for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
-        mma_m16n8k16<Value>(output[row_tile][pair * 2], weights[row_tile], b[0], b[1]);
-        mma_m16n8k16<Value>(output[row_tile][pair * 2 + 1], weights[row_tile], b[2], b[3]);
+      for (int pair = 0; pair < value_steps / 2; ++pair) {
+        unsigned b[4];
+        load_transposed<Values>(b, values, row + step * 16, pair * 16);
+#pragma unroll
+        for (int row_tile = 0; row_tile < row_tiles; ++row_tile) {
+          mma_m16n8k16<Value>(output[row_tile][pair * 2], weights[step][row_tile], b[0], b[1]);
+          mma_m16n8k16<Value>(output[row_tile][pair * 2 + 1], weights[step][row_tile], b[2], b[3]);
+        }
       }
-    }
   }
 };
 
@@ -81,38 +89,45 @@ template <typename Kernel> struct WarpgroupProducts {
   using Queries = SwizzledLayout<Kernel::query_tile, Kernel::dot_columns>;
   using Keys = SwizzledLayout<Kernel::key_tile, Kernel::dot_columns>;
   using Values = SwizzledLayout<Kernel::key_tile, Kernel::value_columns>;
-  static constexpr int warps = 4, barriers = 4;
+  static constexpr int warps = 4;
   static constexpr int row_tiles = 1;
   static_assert(Kernel::query_tile == 16 * Kernel::warps && Kernel::warps % warps == 0, "a warpgroup has 64 rows");
   static constexpr int key_steps = Kernel::key_tile / 8, value_steps = Kernel::value_columns / 8;
 
   static __device__ __forceinline__ void publish() { fence_proxy_async(); }
 
-  static __device__ __forceinline__ void add_scores(float (&score)[row_tiles][key_steps][4], const Query *queries,
-                                                    const Query *keys, int row) {
-    const int first_row = row / 64 * 64; // of the warpgroup
+  static __device__ __forceinline__ void begin_scores(float (&score)[row_tiles][key_steps][4], const Query *queries,
+                                                      const Query *keys, int row) {
     wgmma_fence(score[0]);
 #pragma unroll
     for (int column = 0; column < Kernel::dot_columns; column += 16)
-      wgmma_m64nNk16<Kernel::key_tile, Query>(score[0], Queries::rows_from(queries, first_row, column),
+      wgmma_m64nNk16<Kernel::key_tile, Query>(score[0], Queries::rows_from(queries, row, column),
                                               Keys::rows_from(keys, 0, column));
     wgmma_commit();
-    wgmma_wait<0>(score[0]);
+  }
+  /// Of what has been begun all is done but the last `pending`.
+  template <int pending = 0>
+  static __device__ __forceinline__ void end_scores(float (&score)[row_tiles][key_steps][4]) {
+    wgmma_wait<pending>(score[0]);
   }
 
   static __device__ __forceinline__ void begin_outputs(float (&output)[row_tiles][value_steps][4]) {
     wgmma_fence(output[0]);
   }
+  static __device__ __forceinline__ void commit_outputs() { wgmma_commit(); }
   static __device__ __forceinline__ void end_outputs(float (&output)[row_tiles][value_steps][4]) {
-    wgmma_commit();
     wgmma_wait<0>(output[0]);
   }
 
   /// These products are computed while the next weights are.
+  template <int steps>
   static __device__ __forceinline__ void add_outputs(float (&output)[row_tiles][value_steps][4],
-                                                     unsigned (&weights)[row_tiles][4], const Value *values, int row) {
-    wgmma_fence(weights[0]);
-    add_columns<0>(output[0], weights[0], values, row);
+                                                     unsigned (&weights)[steps][row_tiles][4], const Value *values,
+                                                     int row) {
+    wgmma_fence(weights);
+#pragma unroll
+    for (int step = 0; step < steps; ++step)
+      add_columns<0>(output[0], weights[step][0], values, row + step * 16);
   }
 
 private:

@@ -38,7 +38,7 @@ __device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Argume
   if (thread_index() % 32 == 0)
     ranges[thread_index() / 32] = range;
   block_barrier();
-  for (int warp = 0; warp < Kernel::warps; ++warp)
+  for (int warp = 0; warp < Kernel::threads / 32; ++warp)
     join(ranges[warp]);
   return range;
 }

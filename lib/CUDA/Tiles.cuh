@@ -24,6 +24,9 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(const void *shar
          (unsigned long long)(stride >> 4) << 32 | swizzle_of_128_bytes << 62;
 }
 
+/// What is added to a descriptor for a matrix so many bytes on: less to keep in registers than both descriptors are.
+__device__ constexpr unsigned long long descriptor_offset(int bytes) { return bytes >> 4; }
+
 template <int tile_rows, int tile_columns> struct TileLayout {
   static_assert(tile_columns % 16 == 0, "a tile has a multiple of 16 columns");
   static constexpr int rows = tile_rows, columns = tile_columns;
@@ -53,11 +56,11 @@ template <int tile_rows, int tile_columns> struct SwizzledLayout {
 
   /// Of the matrix from that row and column on which has 16 columns: A, or B with its columns one below the other.
   static __device__ __forceinline__ unsigned long long rows_from(const void *tile, int row, int column) {
-    return matrix_descriptor(tile, column / 64 * block + row * 128 + column % 64 * 2, 0, atom);
+    return matrix_descriptor(tile, row * 128, 0, atom) + descriptor_offset(column / 64 * block + column % 64 * 2);
   }
   /// Of the matrix from that row and column, which begins a block, on which has 16 rows: B row by row.
   static __device__ __forceinline__ unsigned long long columns_from(const void *tile, int row, int column) {
-    return matrix_descriptor(tile, column / 64 * block + row * 128, block, atom);
+    return matrix_descriptor(tile, 0, block, atom) + descriptor_offset(column / 64 * block + row * 128);
   }
 };
 
@@ -73,14 +76,15 @@ template <typename Element, int rank> __device__ bool is_aligned(const Tensor<El
   return all % (16 / sizeof(Element)) == 0;
 }
 
-/// Begins to copy `count_of_rows` rows of a tile, those from `begin` on. Its first row is row `first` of a tensor, whose
-/// rows `row_at` gives the addresses of: `rows` rows, at least one, of `width` columns; the tile has 0 beyond.
+/// Begins to copy `count_of_rows` rows of a tile, those from `begin` on: `threads` threads, of which this is `thread`.
+/// Its first row is row `first` of a tensor, whose rows `row_at` gives the addresses of: `rows` rows, at least one, of
+/// `width` columns; the tile has 0 beyond.
 template <typename Layout, int threads, int count_of_rows = Layout::rows, typename Element, typename RowAt>
 __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first, int rows, int width, bool aligned,
-                                          int begin = 0) {
+                                          int thread, int begin = 0) {
   constexpr int segments = Layout::columns / 8;
 #pragma unroll
-  for (int item = thread_index(); item < count_of_rows * segments; item += threads) {
+  for (int item = thread; item < count_of_rows * segments; item += threads) {
     int row = begin + item / segments, column = item % segments * 8;
     const Element *source = row_at(smaller(first + row, rows - 1));
     int target = Layout::offset(row, item % segments);

@@ -124,7 +124,7 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kern
   launch.sharedBytes = code.plan.sharedBytes();
   launch.tileRows = code.plan.queries;
   launch.tileKeys = code.plan.keys;
-  launch.mergedRows = code.plan.warps;
+  launch.mergedRows = code.plan.threads() / 32;
   launch.stateSize = code.plan.stateSize();
   for (auto [size, atMost] : code.limits)
     launch.limits.push_back({sizeProgram(size, positions), atMost});

@@ -69,10 +69,11 @@ static void printTensorCores(llvm::raw_ostream &os, llvm::Expected<CudaKernel> c
   }
   const TensorCorePlan &plan = code->plan;
   std::string shared = code->sharer.empty() ? "" : fmt::format(" of all {} that share keys,", code->sharer);
-  os << fmt::format("tensor cores: {} queries{} a block of {} warps,{} {} keys a tile, rows of {} and {} columns, {} "
+  os << fmt::format("tensor cores: {} queries{} a block of {} warps{},{} {} keys a tile, rows of {} and {} columns, {} "
                     "bytes of shared memory",
-                    plan.queries, shared, plan.warps, plan.warpgroups ? " with wgmma," : "", plan.keys, plan.dotColumns,
-                    plan.valueColumns, plan.sharedBytes());
+                    plan.queries, shared, plan.warps, plan.producer ? " and 4 that copy" : "",
+                    plan.warpgroups ? " with wgmma," : "", plan.keys, plan.dotColumns, plan.valueColumns,
+                    plan.sharedBytes());
   llvm::ListSeparator comma(" and ", "; where ");
   for (const auto &[size, atMost] : code->limits)
     os << comma << size.str() << " <= " << atMost;

@@ -60,6 +60,8 @@ const std::vector<PlanSetting> &attn::planSettings() {
                                                      {16, 32, 64, 128, 256}),
       of<&Plan::tensorCores, &TensorCorePlan::warpgroups>("tensor.warpgroups", "warpgroups of a block on sm_90a",
                                                           {1, 2}),
+      of<&Plan::tensorCores, &TensorCorePlan::producer>("tensor.producer", "warpgroups that copy for two others",
+                                                        {0, 1}),
       {"matrix.tiles",
        "register tiles that a panel is packed for",
        {8, 16, 32, 64, 128},

@@ -14,8 +14,8 @@ int TensorCorePlan::sharedBytes() const {
   auto pitch = [&](int columns) {
     return warpgroups || columns > 32 ? (columns + 63) / 64 * 64 : columns <= 16 ? 16 : 32;
   };
-  return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) + warps * 16 +
-         (warpgroups ? 32 : 0);
+  return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) +
+         threads() / 32 * 16 + barriers() * 8;
 }
 
 llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value, bool readsPairs) const {
@@ -28,6 +28,13 @@ llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr 
       return llvm::createStringError("rows of " + size.str() + " elements are longer than 256");
     plan.*member = columns(size);
   }
+  if (producer && warpgroups != 2)
+    return llvm::createStringError("a plan with tensor.producer has tensor.warpgroups=2, but it is " +
+                                   std::to_string(warpgroups));
+  // Wider outputs leave too few of the registers that a block has for three warpgroups.
+  if (producer && std::max(plan.dotColumns, plan.valueColumns) > 192)
+    return llvm::createStringError("rows of " + std::to_string(std::max(plan.dotColumns, plan.valueColumns)) +
+                                   " elements are longer than 192, which a plan with tensor.producer takes at most");
   if (warpgroups) {
     plan.warps = 4 * warpgroups;
     plan.valueColumns = (plan.valueColumns + 63) / 64 * 64;

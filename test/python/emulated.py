@@ -32,7 +32,7 @@ extern "C" void run_{name}(const void *arguments, unsigned seed, char *message, 
   memcpy(&given, arguments, sizeof given);
   auto rows = Kernel::rows(given), combinations = Kernel::combinations(given);
   int blocks = (rows + Kernel::query_tile - 1) / Kernel::query_tile * combinations * given.parts.count;
-  int merging = (rows * combinations + Kernel::warps - 1) / Kernel::warps;
+  int merging = (rows * combinations + Kernel::threads / 32 - 1) / (Kernel::threads / 32);
   std::vector<float> states(given.parts.count * rows * combinations * attn::state_size<Kernel>, attn::infinity());
   given.parts.states = states.data();
   std::string error = attn::emulation::launch(blocks, Kernel::threads, Kernel::shared_bytes(), seed,
