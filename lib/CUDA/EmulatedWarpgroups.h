@@ -146,8 +146,9 @@ void begin(const char *name, float (*c)[4], const unsigned *a, unsigned long lon
       };
       Products &products = block.productsOf(block.thread() / 128 * 4 + warp);
       Descriptor matrix(lanes[0]->matrixB, lanes[0]->name);
-      size_t bytes = lanes[0]->a ? (N / 64 - 1) * matrix.leading + 2 * matrix.stride : N / 8 * matrix.stride;
-      products.groups.back().push_back({compute, matrix.start, matrix.start + bytes});
+      size_t first = matrix.start / 128 * 128;
+      size_t size = lanes[0]->a ? (N - 1) / 64 * matrix.leading + 2 * matrix.stride : N / 8 * matrix.stride;
+      products.groups.back().push_back({compute, first, first + size});
       if (block.isAtOnce())
         for (std::vector<Product> &group : products.groups)
           computeAll(group);
