@@ -48,7 +48,8 @@ static bool isProportional(mlir::Value value, ReadOp read) {
   return false;
 }
 
-ReadOp attn::proportionalTo(mlir::Value value) {
+ReadOp attn::softmaxWeight(WeightedSumOp sum) {
+  mlir::Value value = sum.getBody().front().getTerminator()->getOperand(0);
   llvm::SetVector<ReadOp> reads = softmaxReads(value);
   if (reads.size() != 1 || !isProportional(value, reads.front()))
     return {};
@@ -57,13 +58,21 @@ ReadOp attn::proportionalTo(mlir::Value value) {
   return read.getTensor() == softmax.getWeight() ? read : ReadOp();
 }
 
-ReadOp attn::softmaxWeight(WeightedSumOp sum) {
-  return proportionalTo(sum.getBody().front().getTerminator()->getOperand(0));
-}
-
 SoftmaxOp attn::softmaxOf(WeightedSumOp sum) {
   ReadOp read = softmaxWeight(sum);
   return read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+}
+
+ReadOp attn::weightOfOneSoftmax(WeightedSumOp sum) {
+  ReadOp read = softmaxWeight(sum);
+  mlir::BlockArgument key = sum.getBody().getArguments().back();
+  auto dependsOnKey = [&](mlir::Value subscript) { return dependence(subscript).contains(key); };
+  return read && llvm::none_of(read.getSubscripts().drop_back(), dependsOnKey) ? read : ReadOp();
+}
+
+bool attn::hasPlainWeights(WeightedSumOp sum) {
+  ReadOp read = softmaxWeight(sum);
+  return read && sum.getBody().front().getTerminator()->getOperand(0) == read.getResult() && sum.getWhere().empty();
 }
 
 //===----------------------------------------------------------------------===//

@@ -147,6 +147,8 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
   const size_t first[] = {0, sizes, firstOutput, firstIntermediate, firstAxis, firstAxis + 2 * axes};
   for (const LoweredStep &step : lowered.steps) {
     auto &variants = program.steps.emplace_back();
+    for (const SizeLimit &limit : step.unread)
+      variants.push_back({attn_limit{limit.size, limit.atMost}, {}, ""});
     for (const HalideFunction &variant : step.variants) {
       VariantInterface &described = variants.emplace_back();
       described.function = function + "_" + variant.name();

@@ -89,7 +89,7 @@ struct BlocksInterface {
 struct VariantInterface {
   std::optional<attn_limit> limit;
   std::vector<int64_t> arguments;
-  std::string function; ///< Of Halide; it is called by FUNCTION_argv.
+  std::string function; ///< Of Halide; it is called by FUNCTION_argv. Empty: there is nothing to compute.
 };
 
 /// See attn_launch.

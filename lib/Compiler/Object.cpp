@@ -192,8 +192,9 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::Arra
     for (const ProgramInterface &program : *list)
       for (const std::vector<VariantInterface> &step : program.steps)
         for (const VariantInterface &variant : step)
-          implementation->module->getFunction(variant.function + "_argv")
-              ->setLinkage(llvm::GlobalValue::InternalLinkage);
+          if (!variant.function.empty())
+            implementation->module->getFunction(variant.function + "_argv")
+                ->setLinkage(llvm::GlobalValue::InternalLinkage);
   return llvm::Error::success();
 }
 

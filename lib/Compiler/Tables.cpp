@@ -162,7 +162,9 @@ Constant *TableBuilder::variant(const VariantInterface &variant) {
   for (int64_t argument : variant.arguments)
     arguments.push_back(integer(argument));
   auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, false);
-  auto *function = llvm::cast<Constant>(module.getOrInsertFunction(variant.function + "_argv", type).getCallee());
+  Constant *function = llvm::ConstantPointerNull::get(pointer);
+  if (!variant.function.empty())
+    function = llvm::cast<Constant>(module.getOrInsertFunction(variant.function + "_argv", type).getCallee());
   return record({limit, integer(arguments.size()), array(arguments), function});
 }
 

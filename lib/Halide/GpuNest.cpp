@@ -233,12 +233,7 @@ void GpuNest::defineLogSumExp(SoftmaxOp op) {
 void GpuNest::defineWeightedSum(WeightedSumOp op) {
   mlir::Region &body = op.getBody();
   mlir::Value weightFactor = yielded(body, 0), valueFactor = yielded(body, 1);
-  mlir::BlockArgument key = body.getArguments().back();
-  // Dividing after the sum needs one softmax for all of its terms, so it may not be a softmax of each key.
-  ReadOp single = proportionalTo(weightFactor);
-  if (single && llvm::any_of(single.getSubscripts().drop_back(),
-                             [&](mlir::Value subscript) { return dependence(subscript).contains(key); }))
-    single = nullptr;
+  ReadOp single = weightOfOneSoftmax(op);
   GpuSoftmax divisor;
 
   Halide::Type type = computeType(op.getResult().getType().getElementType());

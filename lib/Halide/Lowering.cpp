@@ -135,6 +135,10 @@ private:
         auto size = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == variant.size; });
         limit = {static_cast<unsigned>(size - sizes.begin()), variant.atMost};
       }
+      if (variant.kind == PlanKind::None) {
+        current.unread.push_back(*limit);
+        continue;
+      }
       bool isNarrow = variant.kind == PlanKind::NarrowTiles;
       addVariant(name + (!limit     ? ""
                          : isNarrow ? "_narrow"

@@ -4,6 +4,7 @@
 #include "Mathematics.h"
 #include "Pairs.h"
 #include "StepLowering.h"
+#include "attn/Analysis/Fusion.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -73,6 +74,12 @@ std::optional<std::pair<mlir::Value, mlir::Value>> bf16Factors(ReduceOp op) {
       !bf16Read(product.getRhs()))
     return std::nullopt;
   return std::pair(product.getLhs(), product.getRhs());
+}
+
+bool canPairWeights(StepLowering &kernel, WeightedSumOp op) {
+  mlir::Value value = yielded(op.getBody(), 1);
+  return hasPlainWeights(op) && kernel.typeInMemory(op.getResult()).is_bfloat() && bf16Read(value) &&
+         dependence(value).contains(op.getBody().getArguments().back());
 }
 
 bool hasFlag(ReduceOp op) {

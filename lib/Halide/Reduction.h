@@ -25,6 +25,10 @@ ReadOp bf16Read(mlir::Value value);
 /// The two factors of `op`, if it is an unconditional sum of products of two numbers that are read from bf16 tensors.
 std::optional<std::pair<mlir::Value, mlir::Value>> bf16Factors(ReduceOp op);
 
+/// Whether the products of weights and values may be of pairs of bf16 numbers, where the result is bf16 too. Only
+/// weights of a softmax: others may cancel, and their roundings then do not.
+bool canPairWeights(StepLowering &kernel, WeightedSumOp op);
+
 /// Whether the condition of `op` is one for all of its elements, so that it decides if loops run at all.
 bool hasFlag(ReduceOp op);
 

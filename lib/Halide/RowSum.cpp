@@ -40,12 +40,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
   std::vector<Var> weightVars = stage.vars;
   int self = addStage(stage);
 
-  // Dividing after the sum needs one softmax for all of its terms, so it may not be a softmax of each key.
-  ReadOp single = proportionalTo(weightFactor);
-  if (single && llvm::any_of(single.getSubscripts().drop_back(), [&](mlir::Value subscript) {
-        return dependence(subscript).contains(body.getArguments().back());
-      }))
-    single = nullptr;
+  ReadOp single = weightOfOneSoftmax(op);
   RowSoftmax softmax;
   StageLowering lowering(*this, environment, self);
   for (ReadOp read : softmaxReads(weightFactor)) {

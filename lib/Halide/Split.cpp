@@ -18,7 +18,7 @@ Split::Split(StepLowering &kernel, WeightedSumOp op)
       softmax(softmaxOf(op)), lanes(kernel.plan.lanes) {
   for (mlir::Attribute index : llvm::reverse(op.getIndices()))
     vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
-  pairsWeights = canPairWeights();
+  pairsWeights = plan.bf16Pairs && canPairWeights(kernel, op);
   e = vars.front();
   keyCount = extent(kernel, op.getKeySize());
 }
@@ -162,7 +162,7 @@ void Split::defineWeights() {
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
     sum(rowVars) = joined(ReduceKind::Sum, sumLanes);
     weights = exponential;
-    if (yielded(op.getBody(), 0) == read.getResult() && op.getWhere().empty())
+    if (hasPlainWeights(op))
       return;
   }
   // The weight's other factors, and the sum's own condition.

@@ -128,7 +128,6 @@ private:
   void defineRange();
   void defineScore();
   void defineWeights();
-  bool canPairWeights();
   void defineWeightPairs();
   /// The block of `output` that a tile of keys is added to.
   Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block / plan.keyTile); }

@@ -47,15 +47,6 @@ Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide
 // Outputs
 //===----------------------------------------------------------------------===//
 
-/// Only weights of a softmax: others may cancel, and their roundings then do not.
-bool Split::canPairWeights() {
-  mlir::Region &body = op.getBody();
-  mlir::Value value = yielded(body, 1);
-  return plan.bf16Pairs && softmax && yielded(body, 0) == read.getResult() && op.getWhere().empty() &&
-         kernel.typeInMemory(op.getResult()).is_bfloat() && bf16Read(value) &&
-         dependence(value).contains(body.getArguments().back());
-}
-
 void Split::defineWeightPairs() {
   weightPairKeys = tiles(2 * lanes, Expr(lanes));
   Expr pair = keyOf(weightPairKeys);

@@ -18,7 +18,7 @@ namespace attn::lowering {
 
 Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool hasLogSumExp)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), hasLogSumExp(hasLogSumExp), op(op),
-      read(softmaxWeight(op)), softmax(softmaxOf(op)) {
+      read(softmaxWeight(op)), softmax(softmaxOf(op)), pairsWeights(plan.bf16Pairs && canPairWeights(kernel, op)) {
   mlir::Region &body = op.getBody();
   unsigned rank = op.getIndices().size();
   queryArgument = body.getArgument(op.getQuery());
@@ -125,7 +125,7 @@ void Tile::defineWeights() {
     sum(rowVars) = constant(type, 0);
     sum(row) += sumBlock(blockAt);
     weights = exponential;
-    if (yielded(op.getBody(), 0) == read.getResult() && op.getWhere().empty())
+    if (hasPlainWeights(op))
       return;
   }
   // The weight's other factors, and the sum's own condition.
@@ -156,7 +156,7 @@ void Tile::defineOutput() {
   std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   outputBlock = Func(kernel.uniqueName(func.name() + "_output_block"));
   outputBlock(blockVars) = constant(type, 0);
-  if (pairsWeights()) {
+  if (pairsWeights) {
     definePairedOutput();
   } else {
     outputKeys = keysOfBlock(plan.block, plan.keyUnroll);

@@ -77,7 +77,7 @@ private:
   /// register tiles. keyOf counts them within the block.
   Halide::RDom keysOfBlock(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {}) const;
   /// Of the output: where two keys are one addition, twice as many.
-  int outputBlockSize();
+  int outputBlockSize() const;
   /// Lets `domain` visit those of its points alone whose `size` keys from `key` of the chunk on are in range.
   void visitRange(Halide::RDom &domain, Halide::Expr key, int size, Halide::Expr condition = {}) const;
   /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
@@ -114,7 +114,6 @@ private:
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Product &product, ReduceOp op, const PairFactors &factors,
                           const Environment &environment);
-  bool pairsWeights();
   void definePairedOutput();
   void schedulePairs();
   void computeInTask(Halide::Func stage);
@@ -130,6 +129,7 @@ private:
   WeightedSumOp op;
   ReadOp read;       ///< Of the softmax's weight.
   SoftmaxOp softmax; ///< Null where the weights have none.
+  bool pairsWeights; ///< The output is one of products of pairs: see TilePairs.cpp.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
   Halide::Var q{"query$"}, k{"key$"}, keyTile{"key_tile$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;

@@ -56,15 +56,9 @@ Expr Tile::pairedTerm(const Product &product, ReduceOp op, const PairFactors &fa
 // Outputs
 //===----------------------------------------------------------------------===//
 
-/// Only weights of a softmax: others may cancel, and their roundings then do not.
-bool Tile::pairsWeights() {
-  return plan.bf16Pairs && softmax && weights.name() == exponential.name() &&
-         kernel.typeInMemory(op.getResult()).is_bfloat() && bf16Read(yielded(op.getBody(), 1));
-}
-
-int Tile::outputBlockSize() {
+int Tile::outputBlockSize() const {
   int size = plan.block, chunkSize = plan.chunk;
-  return pairsWeights() && chunkSize % (2 * size) == 0 ? 2 * size : size;
+  return pairsWeights && chunkSize % (2 * size) == 0 ? 2 * size : size;
 }
 
 void Tile::definePairedOutput() {

@@ -6,6 +6,7 @@
 #include "attn/Analysis/KeyRange.h"
 #include "attn/Analysis/PlacedSum.h"
 #include "attn/Analysis/SharedKeys.h"
+#include "attn/Analysis/UnreadCalls.h"
 #include "attn/Plan/Prediction.h"
 #include "attn/Plan/Settings.h"
 
@@ -210,6 +211,9 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       else if (std::optional<ScatterPlan> scatter = chooseScatter(statement))
         plan.scatters.push_back(*scatter);
     }
+    if (auto statement = llvm::dyn_cast<TensorOp>(op); statement && machine.device == Device::Cpu)
+      for (const UnreadCalls &calls : findUnreadCalls(statement.getResult()))
+        plan.unread.push_back({statement, statement.getName().str(), calls.size.str(), calls.atMost});
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
@@ -241,12 +245,14 @@ bool Plan::isScatter(mlir::Operation *statement) const {
 std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
   if (llvm::isa<WeightedSumOp>(statement))
     return sum(statement).variants;
+  std::vector<PlanVariant> variants;
+  for (const UnreadPlan &calls : unread)
+    if (calls.statement == statement)
+      variants.push_back({PlanKind::None, calls.size, calls.atMost});
   const MatrixPlan *plan = matrix(statement);
-  if (!plan)
-    return {{isScatter(statement) ? PlanKind::Scatter : PlanKind::Nest, "", 0}};
-  std::vector<PlanVariant> variants = {{PlanKind::Matrix, "", 0}};
-  if (!plan->rowSize.empty())
-    variants.insert(variants.begin(), {PlanKind::Nest, plan->rowSize, plan->rows - 1});
+  if (plan && !plan->rowSize.empty())
+    variants.push_back({PlanKind::Nest, plan->rowSize, plan->rows - 1});
+  variants.push_back({plan ? PlanKind::Matrix : isScatter(statement) ? PlanKind::Scatter : PlanKind::Nest, "", 0});
   return variants;
 }
 

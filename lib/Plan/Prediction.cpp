@@ -184,6 +184,9 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
     fused.insert(&op);
     if (softmax || llvm::isa<WeightedSumOp>(op))
       addFused(&op, fused);
+    PlanKind kind = variantFor(plan.variants(&op), sizes).kind;
+    if (kind == PlanKind::None)
+      continue;
     StepPrediction step;
     step.name = softmax ? (softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName()).str()
                         : llvm::cast<DefinitionOpInterface>(op).getName().str();
@@ -198,7 +201,6 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
     double share = plan.matrix(&op) ? 0.85 : 0.5;
     double clocks = (step.flops / 2 / share + calls * callInstructions) / plan.lanes / machine.multiplyAdds;
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op)) {
-      PlanKind kind = variantFor(plan.variants(&op), sizes).kind;
       if (kind == PlanKind::Split)
         clocks = splitClocks(sum, plan.split, plan.lanes, machine, sizes);
       else if (kind != PlanKind::Nest)

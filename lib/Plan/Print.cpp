@@ -43,6 +43,8 @@ static void print(llvm::raw_ostream &os, const char *name, const TilePlan &tile)
 
 static llvm::StringRef nameOf(PlanKind kind, llvm::StringRef nest) {
   switch (kind) {
+  case PlanKind::None:
+    return "none";
   case PlanKind::Nest:
     return nest;
   case PlanKind::Scatter:
@@ -97,6 +99,8 @@ void Plan::print(llvm::raw_ostream &os) const {
   for (const ScatterPlan &scatter : scatters)
     os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "
        << scatter.places << '\n';
+  for (const UnreadPlan &calls : unread)
+    os << "not computed: " << calls.name << " where " << calls.size << " <= " << calls.atMost << '\n';
   printBlocks(os);
 }
 

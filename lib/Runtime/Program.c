@@ -90,6 +90,8 @@ static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_ha
 
 int attn_run_step(const attn_signature *signature, const attn_run_state *call, const attn_step *step) {
   const attn_variant *variant = choose(step, call->arguments + signature->input_count);
+  if (!variant->function)
+    return 0;
   attn_halide_buffer repeated;
   attn_halide_dimension dimensions[ATTN_MAX_REPEATED_RANK];
   for (int64_t i = 0; i < variant->argument_count; ++i) {

@@ -22,8 +22,9 @@
 // A sum over pairs that are stored, as gradients have them, may have a call anywhere in its terms: 1 − tanh(a + b)²,
 // say. There the call itself is replaced.
 //
-// Where the parts are otherwise (NaN included), the function itself is computed. The choice is one flag a call, and
-// what it rules out is not computed.
+// Where the parts are otherwise (NaN included), or where one row alone has a factor, which then does not pay, a score
+// has p = e^{2(a + b)}, at most e^80, and a tensor that is stored the function itself, as exp has everywhere. The
+// choice is one flag a call, and what it rules out is not computed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -61,18 +62,15 @@ static std::optional<SeparableCall> findCall(Value value, BlockArgument key) {
   return {};
 }
 
-/// What `reduce` yields, with `call`'s value replaced by 1 or divided by `denominator`.
-static Value withoutCall(ReduceOp reduce, const SeparableCall &call, Value denominator, IRMapping &mapping,
-                         OpBuilder &builder) {
-  Value yielded = reduce.getBody().front().getTerminator()->getOperand(0);
-  Location location = reduce.getLoc();
-  mapping.map(call.op->getResult(0), floatConstant(1, reduce.getType(), builder, location));
-  Value rest = cloneSlice(yielded, mapping, builder);
-  if (!denominator)
-    return rest;
-  auto quotient = arith::DivFOp::create(builder, location, rest, denominator);
-  quotient.setFastmath(arith::FastMathFlags::arcp);
-  return quotient;
+/// What `reduce` yields.
+static Value termOf(ReduceOp reduce, IRMapping &mapping, OpBuilder &inside) {
+  return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+}
+
+/// What `reduce` yields, with `call`'s value replaced by 1.
+static Value withoutCall(ReduceOp reduce, const SeparableCall &call, IRMapping &mapping, OpBuilder &inside) {
+  mapping.map(call.op->getResult(0), floatConstant(1, reduce.getType(), inside, reduce.getLoc()));
+  return termOf(reduce, mapping, inside);
 }
 
 static void note(Operation *op, const SeparableCall &call) {
@@ -82,88 +80,123 @@ static void note(Operation *op, const SeparableCall &call) {
   StringRef base = cast<DefinitionOpInterface>(op).getName();
   noteRewrite(op, "separate",
               "" + name + " of a query part plus a key part in '" + base +
-                  "' is made of exponentials that are computed once for each query and each key; the function "
-                  "itself is computed where those would not be exact enough");
+                  (call.hasFewRows()
+                       ? "' is made of one exponential: a score needs no error in proportion"
+                       : "' is made of exponentials that are computed once for each query and each key; the function "
+                         "itself is computed where those would not be exact enough"));
 }
 
-/// 1 + p, bounded, for a term inside a sum.
-static Value denominatorOf(const SeparatedFactors &factors, IRMapping &mapping, OpBuilder &inside) {
+/// p of a term inside a sum, from its factors.
+static Value productOf(const SeparatedFactors &factors, IRMapping &mapping, OpBuilder &inside) {
   Value a = cloneSlice(factors.first, mapping, inside), b = cloneSlice(factors.second, mapping, inside);
-  Location location = a.getLoc();
-  Value p = arith::MulFOp::create(inside, location, a, b);
-  Value one = floatConstant(1, p.getType(), inside, location);
-  return bounded(arith::AddFOp::create(inside, location, p, one), inside);
+  return arith::MulFOp::create(inside, a.getLoc(), a, b);
 }
 
-/// Replaces `reduce` by `separated` where the factors may be used, and by what it is elsewhere.
-static void replaceWhereBounded(ReduceOp reduce, Value isBounded, Value separated, OpBuilder &builder) {
-  Value otherwise = sumLike(reduce, negate(isBounded, builder), builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+static Value onePlus(Value p, OpBuilder &inside) {
+  return arith::AddFOp::create(inside, p.getLoc(), p, floatConstant(1, p.getType(), inside, p.getLoc()));
+}
+
+static Value divide(Value x, Value denominator, OpBuilder &inside) {
+  auto quotient = arith::DivFOp::create(inside, denominator.getLoc(), x, denominator);
+  quotient.setFastmath(arith::FastMathFlags::arcp);
+  return quotient;
+}
+
+/// `reduce` where `condition`, with terms x · p in the place of x · exp, and x / (1 + p) in that of x · sigmoid and of
+/// x · tanh. `power` makes p, or 1 + p.
+static Value sumOf(ReduceOp reduce, const SeparableCall &call, Value condition, OpBuilder &builder,
+                   llvm::function_ref<Value(IRMapping &, OpBuilder &)> power) {
+  return sumLike(reduce, condition, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+    Value factor = power(mapping, inside), rest = withoutCall(reduce, call, mapping, inside);
+    if (call.function != SeparableFunction::Exp)
+      return divide(rest, factor, inside);
+    return arith::MulFOp::create(inside, reduce.getLoc(), rest, factor).getResult();
   });
-  Value result = arith::SelectOp::create(builder, reduce.getLoc(), isBounded, separated, otherwise);
-  reduce.getResult().replaceAllUsesWith(result);
-  reduce->erase();
 }
 
-/// Separates `call` in the sum `reduce` of the formula of `op`.
-static void separate(ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op) {
-  note(op, call);
+/// sum(x · tanh) = sum(x) − 2 · sum(x / (1 + p)), of which `sum` is the last. Of other functions `sum` itself.
+static Value fromSum(Value sum, ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op,
+                     OpBuilder &builder) {
+  if (call.function != SeparableFunction::Tanh)
+    return sum;
   Location location = reduce.getLoc();
-  Type type = reduce.getType();
-  OpBuilder atCall(call.op), builder(reduce);
+  Value total = sumLike(reduce, Value(), builder, [&](OpBuilder &inside, IRMapping &mapping) {
+    return withoutCall(reduce, call, mapping, inside);
+  });
+  if (!dependence(total).contains(op.getBody().getArguments().back()))
+    total = hoist(total, op, (op.getName() + "_total").str(), builder);
+  Value two = floatConstant(2, reduce.getType(), builder, location);
+  return arith::SubFOp::create(builder, location, total, arith::MulFOp::create(builder, location, sum, two));
+}
+
+/// What takes the place of `reduce`, a sum of the formula of `op`: that with `call` separated.
+static Value separated(ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op, OpBuilder &builder) {
+  OpBuilder atCall(call.op);
+  // A score needs no error in proportion, so that one exponential is enough where there are no factors.
+  bool isScore = !isa<TensorOp>(op) && call.function != SeparableFunction::Exp;
+  Value exponential = isScore ? call.exponential(atCall) : Value();
+  auto whole = [&](IRMapping &mapping, OpBuilder &inside) {
+    return onePlus(cloneSlice(exponential, mapping, inside), inside);
+  };
+  if (call.hasFewRows())
+    return fromSum(sumOf(reduce, call, Value(), builder, whole), reduce, call, op, builder);
+
   // A tensor that is stored has its last index in the lanes of vectors, so the factors of keys are laid out for that.
   BlockArgument innermost = isa<TensorOp>(op) ? op.getBody().getArguments().back() : BlockArgument();
   SeparatedFactors factors = makeFactors(call, op, innermost, atCall, builder);
-  Value isBounded = factors.isBounded;
-  Value separated = sumLike(reduce, isBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    if (call.function != SeparableFunction::Exp)
-      return withoutCall(reduce, call, denominatorOf(factors, mapping, inside), mapping, inside);
-    Value a = cloneSlice(factors.first, mapping, inside), b = cloneSlice(factors.second, mapping, inside);
-    Value p = arith::MulFOp::create(inside, location, a, b);
-    Value rest = withoutCall(reduce, call, Value(), mapping, inside);
-    return arith::MulFOp::create(inside, location, rest, p).getResult();
+  Value sum = sumOf(reduce, call, factors.isBounded, builder, [&](IRMapping &mapping, OpBuilder &inside) {
+    Value p = productOf(factors, mapping, inside);
+    return call.function == SeparableFunction::Exp ? p : bounded(onePlus(p, inside), inside);
   });
-  if (call.function == SeparableFunction::Tanh) {
-    Value total = sumLike(reduce, Value(), builder, [&](OpBuilder &inside, IRMapping &mapping) {
-      return withoutCall(reduce, call, Value(), mapping, inside);
-    });
-    if (!dependence(total).contains(op.getBody().getArguments().back()))
-      total = hoist(total, op, (op.getName() + "_total").str(), builder);
-    Value two = floatConstant(2, type, builder, location);
-    Value twice = arith::MulFOp::create(builder, location, separated, two);
-    separated = arith::SubFOp::create(builder, location, total, twice);
-  }
-  replaceWhereBounded(reduce, isBounded, separated, builder);
+  Value isNotBounded = negate(factors.isBounded, builder);
+  auto select = [&](Value first, Value second) {
+    return arith::SelectOp::create(builder, reduce.getLoc(), factors.isBounded, first, second);
+  };
+  if (isScore)
+    return fromSum(select(sum, sumOf(reduce, call, isNotBounded, builder, whole)), reduce, call, op, builder);
+  Value result = fromSum(sum, reduce, call, op, builder);
+  return select(result, sumLike(reduce, isNotBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+                  return termOf(reduce, mapping, inside);
+                }));
 }
 
-/// Separates a tanh or sigmoid wherever it is in the terms of `reduce`, a sum over pairs that are stored.
-static void separateInTerms(ReduceOp reduce, DefinitionOpInterface op) {
-  BlockArgument key = reduce.getBody().getArguments().back();
-  std::optional<SeparableCall> call;
-  for (Operation &inner : reduce.getBody().front())
-    if (!call && !isa<math::ExpOp>(inner))
-      call = SeparableCall::of(&inner, key);
-  if (!call || reduce.isConditional())
-    return;
-  note(op, *call);
-  OpBuilder atCall(call->op), builder(reduce);
+/// The same of a sum over pairs that are stored, with the call wherever it is in the terms.
+static Value separatedInTerms(ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op,
+                              OpBuilder &builder) {
+  OpBuilder atCall(call.op);
   Block::BlockArgListType indices = op.getBody().getArguments();
   BlockArgument innermost = indices.empty() ? BlockArgument() : indices.back();
-  SeparatedFactors factors = makeFactors(*call, op, innermost, atCall, builder);
+  SeparatedFactors factors = makeFactors(call, op, innermost, atCall, builder);
   Location location = reduce.getLoc();
-  Value separated = sumLike(reduce, factors.isBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    Value denominator = denominatorOf(factors, mapping, inside);
-    bool isTanh = call->function == SeparableFunction::Tanh;
-    Value numerator = floatConstant(isTanh ? 2 : 1, reduce.getType(), inside, location);
-    auto quotient = arith::DivFOp::create(inside, location, numerator, denominator);
-    quotient.setFastmath(arith::FastMathFlags::arcp);
-    Value value = quotient;
+  Value sum = sumLike(reduce, factors.isBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+    Value denominator = bounded(onePlus(productOf(factors, mapping, inside), inside), inside);
+    bool isTanh = call.function == SeparableFunction::Tanh;
+    Value value = divide(floatConstant(isTanh ? 2 : 1, reduce.getType(), inside, location), denominator, inside);
     if (isTanh)
       value = arith::SubFOp::create(inside, location, floatConstant(1, reduce.getType(), inside, location), value);
-    mapping.map(call->op->getResult(0), value);
-    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+    mapping.map(call.op->getResult(0), value);
+    return termOf(reduce, mapping, inside);
   });
-  replaceWhereBounded(reduce, factors.isBounded, separated, builder);
+  Value otherwise = sumLike(reduce, negate(factors.isBounded, builder), builder,
+                            [&](OpBuilder &inside, IRMapping &mapping) { return termOf(reduce, mapping, inside); });
+  return arith::SelectOp::create(builder, location, factors.isBounded, sum, otherwise);
+}
+
+/// The call in a term of `reduce`, a sum over pairs that are stored.
+static std::optional<SeparableCall> findCallInTerms(ReduceOp reduce) {
+  for (Operation &inner : reduce.getBody().front())
+    if (!isa<math::ExpOp>(inner) && !reduce.isConditional())
+      if (auto call = SeparableCall::of(&inner, reduce.getBody().getArguments().back()); call && !call->hasFewRows())
+        return call;
+  return {};
+}
+
+static void replace(ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op,
+                    llvm::function_ref<Value(ReduceOp, const SeparableCall &, DefinitionOpInterface, OpBuilder &)> by) {
+  note(op, call);
+  OpBuilder builder(reduce);
+  reduce.getResult().replaceAllUsesWith(by(reduce, call, op, builder));
+  reduce->erase();
 }
 
 namespace {
@@ -176,7 +209,8 @@ struct Separate : attn::impl::AttnSeparateBase<Separate> {
       Block &block = definition.getBody().front();
       if (readsPairs(&op) && !isPairs(op.getResult(0))) {
         for (ReduceOp reduce : llvm::to_vector(block.getOps<ReduceOp>()))
-          separateInTerms(reduce, definition);
+          if (auto call = findCallInTerms(reduce))
+            replace(reduce, *call, definition, separatedInTerms);
         continue;
       }
       if (block.getNumArguments() < 2)
@@ -185,7 +219,8 @@ struct Separate : attn::impl::AttnSeparateBase<Separate> {
       for (ReduceOp reduce : llvm::to_vector(block.getOps<ReduceOp>()))
         if (reduce.getKind() == ReduceKind::Sum && !reduce.isConditional())
           if (auto call = findCall(reduce.getBody().front().getTerminator()->getOperand(0), key))
-            separate(reduce, *call, definition);
+            if (!call->hasFewRows() || (!isa<TensorOp>(op) && call->function != SeparableFunction::Exp))
+              replace(reduce, *call, definition, separated);
     }
   }
 };

@@ -12,8 +12,14 @@
 using namespace mlir;
 using namespace attn;
 
+/// Where only so many rows share a factor, the function itself costs less than the factors and their flag.
+static constexpr int64_t fewRows = 1;
+
 /// e^±87 are normal numbers of f32.
 static constexpr double largestExponent = 87;
+
+/// The reciprocal of e^80 is a normal number too.
+static constexpr double largestBounded = 80;
 
 static bool isOne(Value value) { return matchPattern(value, m_OneFloat()); }
 
@@ -38,17 +44,30 @@ static std::optional<std::pair<SeparableFunction, Value>> functionOf(Operation *
   return {};
 }
 
+/// The index variables that terms of `own` have, and those of `other` do not.
+static IndexSet ownIndices(ArrayRef<Term> own, ArrayRef<Term> other) {
+  IndexSet indices;
+  for (const Term &term : own)
+    for (BlockArgument index : dependence(term.value))
+      indices.insert(index);
+  for (const Term &term : other)
+    for (BlockArgument index : dependence(term.value))
+      indices.remove(index);
+  return indices;
+}
+
+/// The size of the sole index variable that terms of `own` have and those of `other` do not: so many rows share a
+/// factor of `other`. None where there are several.
+static std::optional<SizeAttr> rowsOf(ArrayRef<Term> own, ArrayRef<Term> other) {
+  IndexSet indices = ownIndices(own, other);
+  return indices.size() == 1 ? std::optional(indexSize(indices.front())) : std::nullopt;
+}
+
 /// Splits the sum that a call takes: the terms that depend on `key`, and the others. False where that is no use.
 static bool split(SeparableCall &call, ArrayRef<Term> terms, BlockArgument key) {
-  IndexSet first, second;
-  for (auto &term : terms) {
-    IndexSet used = dependence(term.value);
-    auto &side = used.contains(key) ? second : first;
-    (used.contains(key) ? call.second : call.first).push_back(term);
-    side.insert(used.begin(), used.end());
-  }
-  bool firstMore = llvm::any_of(first, [&](BlockArgument index) { return !second.contains(index); });
-  return firstMore && second.contains(key);
+  for (const Term &term : terms)
+    (dependence(term.value).contains(key) ? call.second : call.first).push_back(term);
+  return !ownIndices(call.first, call.second).empty() && !ownIndices(call.second, call.first).empty();
 }
 
 std::optional<SeparableCall> SeparableCall::of(Operation *op, BlockArgument key) {
@@ -60,8 +79,19 @@ std::optional<SeparableCall> SeparableCall::of(Operation *op, BlockArgument key)
   return split(call, termsOfSum(function->second, negative), key) ? std::optional(call) : std::nullopt;
 }
 
-/// e^{scale · (the sum of `terms`)}, at the builder's place. The exponent is clamped where `clamped`.
-static Value exponential(ArrayRef<Term> terms, double scale, bool clamped, OpBuilder &builder) {
+bool SeparableCall::hasFewRows() const {
+  return llvm::any_of(ArrayRef{rowsOf(first, second), rowsOf(second, first)}, [](std::optional<SizeAttr> rows) {
+    return rows && rows->isConstant() && rows->getValue() <= fewRows;
+  });
+}
+
+/// What the parts of a call are multiplied with: see the top of Separate.cpp.
+static double scaleOf(SeparableFunction function) {
+  return function == SeparableFunction::Sigmoid ? -1 : function == SeparableFunction::Tanh ? 2 : 1;
+}
+
+/// scale · (the sum of `terms`), at the builder's place.
+static Value scaledSum(ArrayRef<Term> terms, double scale, OpBuilder &builder) {
   Location location = terms.front().value.getLoc();
   Type type = terms.front().value.getType();
   Value sum;
@@ -73,21 +103,39 @@ static Value exponential(ArrayRef<Term> terms, double scale, bool clamped, OpBui
     else
       sum = arith::AddFOp::create(builder, location, sum, term);
   }
-  if (scale != 1)
-    sum = arith::MulFOp::create(builder, location, sum, floatConstant(scale, type, builder, location));
-  if (clamped) {
-    sum = arith::MinimumFOp::create(builder, location, sum, floatConstant(largestExponent, type, builder, location));
-    sum = arith::MaximumFOp::create(builder, location, sum, floatConstant(-largestExponent, type, builder, location));
+  return scale == 1 ? sum
+                    : arith::MulFOp::create(builder, location, sum, floatConstant(scale, type, builder, location));
+}
+
+Value SeparableCall::exponential(OpBuilder &builder) const {
+  SmallVector<Term> terms(first);
+  terms.append(second);
+  Value exponent = scaledSum(terms, scaleOf(function), builder);
+  Location location = exponent.getLoc();
+  Value most = floatConstant(largestBounded, exponent.getType(), builder, location);
+  return math::ExpOp::create(builder, location, arith::MinimumFOp::create(builder, location, exponent, most));
+}
+
+/// The factor of the call's terms `terms`, at the builder's place. Its exponent is clamped where the function has
+/// plateaus.
+static Value factorOf(ArrayRef<Term> terms, SeparableFunction function, OpBuilder &builder) {
+  Value exponent = scaledSum(terms, scaleOf(function), builder);
+  Location location = exponent.getLoc();
+  auto limit = [&](double value) { return floatConstant(value, exponent.getType(), builder, location); };
+  if (function != SeparableFunction::Exp) {
+    exponent = arith::MinimumFOp::create(builder, location, exponent, limit(largestExponent));
+    exponent = arith::MaximumFOp::create(builder, location, exponent, limit(-largestExponent));
   }
-  return math::ExpOp::create(builder, location, sum);
+  return math::ExpOp::create(builder, location, exponent);
 }
 
 namespace {
-/// Flags about the elements of a tensor of factors, at the builder's place.
+/// Flags about the elements of a tensor of factors, at the builder's place. Where `condition` is given and false they
+/// mean nothing, and no element is read.
 class FactorFlags {
 public:
-  FactorFlags(Value factor, OpBuilder &builder)
-      : builder(builder), location(factor.getLoc()),
+  FactorFlags(Value factor, Value condition, OpBuilder &builder)
+      : builder(builder), condition(condition), location(factor.getLoc()),
         tensor(cast<TypedValue<AttnTensorType>>(factor.getDefiningOp<ReadOp>().getTensor())),
         largest(reduce(ReduceKind::Max)), smallest(reduce(ReduceKind::Min)) {}
 
@@ -104,6 +152,7 @@ private:
   }
 
   OpBuilder &builder;
+  Value condition;
   Location location;
   TypedValue<AttnTensorType> tensor;
   Value largest, smallest;
@@ -112,11 +161,15 @@ private:
 
 Value FactorFlags::reduce(ReduceKind kind, llvm::function_ref<Value(Value, OpBuilder &)> term) {
   auto result = ReduceOp::create(builder, location, kind, tensor.getDefiningOp<TensorOp>().getIndices(),
-                                 tensor.getType().getShape(), type(), ValueRange(), Value(), false);
+                                 tensor.getType().getShape(), type(), ValueRange(), Value(), bool(condition));
   OpBuilder inside = OpBuilder::atBlockEnd(&result.getBody().front());
   SmallVector<Value> at(result.getBody().getArguments());
   Value element = ReadOp::create(inside, location, tensor, at);
   YieldOp::create(inside, location, term ? term(element, inside) : element);
+  if (condition) {
+    inside.setInsertionPointToEnd(&result.getWhere().front());
+    YieldOp::create(inside, location, condition);
+  }
   return result;
 }
 
@@ -130,11 +183,26 @@ Value FactorFlags::haveMeanSquare(double square) {
   return compare(arith::CmpFPredicate::OGE, excess, 0);
 }
 
+/// Whether there are more than a few rows of these sizes, at the builder's place. Null where no size has to say it.
+static Value haveManyRows(ArrayRef<std::optional<SizeAttr>> sizes, Location location, OpBuilder &builder) {
+  Value many;
+  for (std::optional<SizeAttr> rows : sizes) {
+    if (!rows || rows->isConstant())
+      continue;
+    Value size = SizeOp::create(builder, location, *rows);
+    Value few = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(fewRows));
+    Value more = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::sgt, size, few);
+    many = many ? arith::AndIOp::create(builder, location, many, more).getResult() : more;
+  }
+  return many;
+}
+
 /// Whether the factors may be used in the place of `function` (see the top), at the builder's place. `proportional`
-/// asks for an error in proportion to the function's values.
-static Value mayUse(SeparableFunction function, Value first, Value second, bool proportional, OpBuilder &builder) {
+/// asks for an error in proportion to the function's values. Means nothing where `condition` is given and false.
+static Value mayUse(SeparableFunction function, Value first, Value second, bool proportional, Value condition,
+                    OpBuilder &builder) {
   Location location = first.getLoc();
-  FactorFlags a(first, builder), b(second, builder);
+  FactorFlags a(first, condition, builder), b(second, condition, builder);
   auto all = [&](Value x, Value y) { return arith::AndIOp::create(builder, location, x, y).getResult(); };
   auto either = [&](Value x, Value y) { return arith::OrIOp::create(builder, location, x, y).getResult(); };
   double most = largestExponent - 0.1, opposite = largestExponent - 18;
@@ -150,7 +218,7 @@ static Value mayUse(SeparableFunction function, Value first, Value second, bool 
 
 Value attn::bounded(Value value, OpBuilder &builder) {
   Location location = value.getLoc();
-  Value limit = floatConstant(std::exp(80.0), value.getType(), builder, location);
+  Value limit = floatConstant(std::exp(largestBounded), value.getType(), builder, location);
   Value above = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, value, limit);
   return arith::SelectOp::create(builder, location, above, limit, value);
 }
@@ -161,19 +229,23 @@ static TensorOp factorTensor(Value factor) {
 
 SeparatedFactors attn::makeFactors(const SeparableCall &call, DefinitionOpInterface op, BlockArgument innermost,
                                    OpBuilder &atCall, OpBuilder &atSum) {
-  double scale = call.function == SeparableFunction::Sigmoid ? -1 : call.function == SeparableFunction::Tanh ? 2 : 1;
-  bool clamped = call.function != SeparableFunction::Exp;
   auto factor = [&](ArrayRef<Term> terms, const char *name) {
-    return hoist(exponential(terms, scale, clamped, atCall), op, (op.getName() + name).str(), atCall, innermost);
+    return hoist(factorOf(terms, call.function, atCall), op, (op.getName() + name).str(), atCall, innermost);
   };
+  std::optional<SizeAttr> firstRows = rowsOf(call.first, call.second), secondRows = rowsOf(call.second, call.first);
   SeparatedFactors factors;
   factors.first = factor(call.first, "_query_factor");
   factors.second = factor(call.second, "_key_factor");
   // Calls of the same parts, whichever is the key's, share their flag.
   Value earlier = factors.first, later = factors.second;
-  if (factorTensor(later)->isBeforeInBlock(factorTensor(earlier)))
+  if (factorTensor(later)->isBeforeInBlock(factorTensor(earlier))) {
     std::swap(earlier, later);
-  Value flag = mayUse(call.function, earlier, later, isa<TensorOp>(op), atSum);
+    std::swap(firstRows, secondRows);
+  }
+  Value many = haveManyRows({firstRows, secondRows}, op.getLoc(), atSum);
+  Value flag = mayUse(call.function, earlier, later, isa<TensorOp>(op), many, atSum);
+  if (many)
+    flag = arith::AndIOp::create(atSum, op.getLoc(), many, flag);
   factors.isBounded = hoist(flag, op, (op.getName() + "_bounded").str(), atSum);
   return factors;
 }

@@ -25,6 +25,10 @@ struct SeparableCall {
 
   /// `op` as such a call, if it is one whose second part is what depends on `key`.
   static std::optional<SeparableCall> of(mlir::Operation *op, mlir::BlockArgument key);
+  /// Whether so few rows share a factor, as a constant size says, that factors do not pay.
+  bool hasFewRows() const;
+  /// e^{±(first + second)}, of which tanh and sigmoid are made, at the builder's place: at most e^80.
+  mlir::Value exponential(mlir::OpBuilder &builder) const;
 };
 
 /// Elements of tensors that are computed once.

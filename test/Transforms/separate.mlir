@@ -29,38 +29,53 @@
 // CHECK-NEXT:      %cst_0 = arith.constant 1.81890292E-38 : f32
 // CHECK-NEXT:      %cst_1 = arith.constant 1.08063929E-30 : f32
 // CHECK-NEXT:      %cst_2 = arith.constant 5.49781941E+37 : f32
-// CHECK-NEXT:      %0 = attn.reduce max(%m: M, %u: U) : f32 {
-// CHECK-NEXT:        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
-// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      %c1_i64 = arith.constant 1 : i64
+// CHECK-NEXT:      %M = attn.size M
+// CHECK-NEXT:      %0 = arith.cmpi sgt, %M, %c1_i64 : i64
+// CHECK-NEXT:      %N = attn.size N
+// CHECK-NEXT:      %1 = arith.cmpi sgt, %N, %c1_i64 : i64
+// CHECK-NEXT:      %2 = arith.andi %0, %1 : i1
+// CHECK-NEXT:      %3 = attn.reduce max(%m: M, %u: U) : f32 {
+// CHECK-NEXT:        %23 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        attn.yield %23 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        attn.yield %2 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %1 = arith.cmpf olt, %0, %cst_2 : f32
-// CHECK-NEXT:      %2 = attn.reduce min(%n: N, %u: U) : f32 {
-// CHECK-NEXT:        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
-// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      %4 = arith.cmpf olt, %3, %cst_2 : f32
+// CHECK-NEXT:      %5 = attn.reduce min(%n: N, %u: U) : f32 {
+// CHECK-NEXT:        %23 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        attn.yield %23 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        attn.yield %2 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %3 = arith.cmpf ogt, %2, %cst_1 : f32
-// CHECK-NEXT:      %4 = arith.ori %1, %3 : i1
-// CHECK-NEXT:      %5 = attn.reduce max(%n: N, %u: U) : f32 {
-// CHECK-NEXT:        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
-// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      %6 = arith.cmpf ogt, %5, %cst_1 : f32
+// CHECK-NEXT:      %7 = arith.ori %4, %6 : i1
+// CHECK-NEXT:      %8 = attn.reduce max(%n: N, %u: U) : f32 {
+// CHECK-NEXT:        %23 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        attn.yield %23 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        attn.yield %2 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %6 = arith.cmpf olt, %5, %cst_2 : f32
-// CHECK-NEXT:      %7 = attn.reduce min(%m: M, %u: U) : f32 {
-// CHECK-NEXT:        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
-// CHECK-NEXT:        attn.yield %19 : f32
+// CHECK-NEXT:      %9 = arith.cmpf olt, %8, %cst_2 : f32
+// CHECK-NEXT:      %10 = attn.reduce min(%m: M, %u: U) : f32 {
+// CHECK-NEXT:        %23 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        attn.yield %23 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        attn.yield %2 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %8 = arith.cmpf ogt, %7, %cst_1 : f32
-// CHECK-NEXT:      %9 = arith.ori %6, %8 : i1
-// CHECK-NEXT:      %10 = arith.andi %4, %9 : i1
-// CHECK-NEXT:      %11 = arith.cmpf ogt, %7, %cst_0 : f32
-// CHECK-NEXT:      %12 = arith.cmpf olt, %5, %cst : f32
-// CHECK-NEXT:      %13 = arith.ori %11, %12 : i1
-// CHECK-NEXT:      %14 = arith.cmpf ogt, %2, %cst_0 : f32
-// CHECK-NEXT:      %15 = arith.cmpf olt, %0, %cst : f32
+// CHECK-NEXT:      %11 = arith.cmpf ogt, %10, %cst_1 : f32
+// CHECK-NEXT:      %12 = arith.ori %9, %11 : i1
+// CHECK-NEXT:      %13 = arith.andi %7, %12 : i1
+// CHECK-NEXT:      %14 = arith.cmpf ogt, %10, %cst_0 : f32
+// CHECK-NEXT:      %15 = arith.cmpf olt, %8, %cst : f32
 // CHECK-NEXT:      %16 = arith.ori %14, %15 : i1
-// CHECK-NEXT:      %17 = arith.andi %13, %16 : i1
-// CHECK-NEXT:      %18 = arith.andi %10, %17 : i1
-// CHECK-NEXT:      attn.yield %18 : i1
+// CHECK-NEXT:      %17 = arith.cmpf ogt, %5, %cst_0 : f32
+// CHECK-NEXT:      %18 = arith.cmpf olt, %3, %cst : f32
+// CHECK-NEXT:      %19 = arith.ori %17, %18 : i1
+// CHECK-NEXT:      %20 = arith.andi %16, %19 : i1
+// CHECK-NEXT:      %21 = arith.andi %13, %20 : i1
+// CHECK-NEXT:      %22 = arith.andi %2, %21 : i1
+// CHECK-NEXT:      attn.yield %22 : i1
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %energy_total = attn.tensor "energy_total"() : f32 {
 // CHECK-NEXT:      %0 = attn.reduce sum(%u: U) : f32 {
@@ -70,44 +85,48 @@
 // CHECK-NEXT:      attn.yield %0 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+// CHECK-NEXT:      %cst = arith.constant 8.000000e+01 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 2.000000e+00 : f32
 // CHECK-NEXT:      %true = arith.constant true
-// CHECK-NEXT:      %cst = arith.constant 2.000000e+00 : f32
-// CHECK-NEXT:      %cst_0 = arith.constant 5.54062248E+34 : f32
-// CHECK-NEXT:      %cst_1 = arith.constant 1.000000e+00 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 5.54062248E+34 : f32
+// CHECK-NEXT:      %cst_2 = arith.constant 1.000000e+00 : f32
 // CHECK-NEXT:      %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
 // CHECK-NEXT:      %1 = attn.reduce sum(%u: U) : f32 {
 // CHECK-NEXT:        %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
 // CHECK-NEXT:        %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
 // CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
-// CHECK-NEXT:        %11 = arith.addf %10, %cst_1 : f32
-// CHECK-NEXT:        %12 = arith.cmpf ogt, %11, %cst_0 : f32
-// CHECK-NEXT:        %13 = arith.select %12, %cst_0, %11 : f32
+// CHECK-NEXT:        %11 = arith.addf %10, %cst_2 : f32
+// CHECK-NEXT:        %12 = arith.cmpf ogt, %11, %cst_1 : f32
+// CHECK-NEXT:        %13 = arith.select %12, %cst_1, %11 : f32
 // CHECK-NEXT:        %14 = attn.read %w[%u] : !attn.tensor<[U], f32>
 // CHECK-NEXT:        %15 = arith.divf %14, %13 fastmath<arcp> : f32
 // CHECK-NEXT:        attn.yield %15 : f32
 // CHECK-NEXT:      } where {
 // CHECK-NEXT:        attn.yield %0 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %2 = attn.read %energy_total[] : !attn.tensor<[], f32>
-// CHECK-NEXT:      %3 = arith.mulf %1, %cst : f32
-// CHECK-NEXT:      %4 = arith.subf %2, %3 : f32
-// CHECK-NEXT:      %5 = arith.xori %0, %true : i1
-// CHECK-NEXT:      %6 = attn.reduce sum(%u: U) : f32 {
-// CHECK-NEXT:        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
-// CHECK-NEXT:        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-// CHECK-NEXT:        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-// CHECK-NEXT:        %11 = arith.addf %9, %10 : f32
-// CHECK-NEXT:        %12 = math.tanh %11 : f32
-// CHECK-NEXT:        %13 = arith.mulf %8, %12 : f32
-// CHECK-NEXT:        attn.yield %13 : f32
+// CHECK-NEXT:      %2 = arith.xori %0, %true : i1
+// CHECK-NEXT:      %3 = attn.reduce sum(%u: U) : f32 {
+// CHECK-NEXT:        %8 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        %9 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        %10 = arith.addf %8, %9 : f32
+// CHECK-NEXT:        %11 = arith.mulf %10, %cst_0 : f32
+// CHECK-NEXT:        %12 = arith.minimumf %11, %cst : f32
+// CHECK-NEXT:        %13 = math.exp %12 : f32
+// CHECK-NEXT:        %14 = arith.addf %13, %cst_2 : f32
+// CHECK-NEXT:        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
+// CHECK-NEXT:        %16 = arith.divf %15, %14 fastmath<arcp> : f32
+// CHECK-NEXT:        attn.yield %16 : f32
 // CHECK-NEXT:      } where {
-// CHECK-NEXT:        attn.yield %5 : i1
+// CHECK-NEXT:        attn.yield %2 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %7 = arith.select %0, %4, %6 : f32
+// CHECK-NEXT:      %4 = arith.select %0, %1, %3 : f32
+// CHECK-NEXT:      %5 = attn.read %energy_total[] : !attn.tensor<[], f32>
+// CHECK-NEXT:      %6 = arith.mulf %4, %cst_0 : f32
+// CHECK-NEXT:      %7 = arith.subf %5, %6 : f32
 // CHECK-NEXT:      attn.yield %7 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %weight, %logsumexp = attn.softmax "weight", ""(%energy) : !attn.tensor<[M, N], f32>
-// CHECK-NEXT:    attn.return
+// CHECK-NEXT:    attn.return %weight : !attn.tensor<[M, N], f32> as f32
 attn.kernel @example(%a: !attn.tensor<[M, U], f32>, %b: !attn.tensor<[N, U], f32>, %w: !attn.tensor<[U], f32>) {
   %energy = attn.score "energy"(%m: M, %n: N) : f32 {
     %0 = attn.reduce sum(%u: U) : f32 {

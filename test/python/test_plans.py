@@ -86,3 +86,35 @@ def test_a_database_that_changes_is_read_again(tmp_path, monkeypatch):
         lines = [f"  settings: {{ split.chunk: {chunk} }}" if "settings:" in line else line for line in text.splitlines()]
         database.write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert f"split: {chunk} keys a chunk" in attn.compile(SPEC, sizes={"M": 1}).emit("plan")
+
+
+FUNCTIONS = """attention functions(a: f32[B, M, U], b: f32[B, N, U], w: f32[U], v: f32[B, N, E]) {
+  energy[i, m, n] = sum[u](w[u] * tanh(a[i, m, u] + b[i, n, u]))
+  gate[i, m, n] = sum[u](w[u] * sigmoid(b[i, n, u] - a[i, m, u]))
+  weight[i, m, n] = softmax[n](energy[i, m, n] + gate[i, m, n])
+  out[i, m, e] = sum[n](weight[i, m, n] * v[i, n, e])
+  return out, gate
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def functions():
+    kernel = attn.compile(FUNCTIONS)
+    assert "_query_factor where M <= 1" in kernel.emit("plan")
+    return kernel
+
+
+@pytest.mark.parametrize("keys", [1, 2, 3, 70])
+@pytest.mark.parametrize("queries", [1, 2, 3, 70])
+def test_factors_that_few_rows_share_are_not_needed(queries, keys, functions):
+    """Neither where the factors are in range, nor beyond: rows of all magnitudes."""
+    generator = np.random.default_rng(queries * 100 + keys)
+    for magnitude in (1, 50):
+        shapes = (3, queries, 9), (3, keys, 9), (9,), (3, keys, 20)
+        arrays = [generator.standard_normal(shape, np.float32) for shape in shapes]
+        arrays[:2] = [magnitude * part for part in arrays[:2]]
+        for found, expected in zip(functions(*arrays), functions.reference(*arrays)):
+            scale = np.abs(expected).max(-1, keepdims=True)
+            worst = np.abs(found - expected) / np.where(scale == 0, 1, scale)
+            assert worst.max() < 1e-5, (magnitude, worst.max())

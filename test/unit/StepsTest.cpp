@@ -118,6 +118,13 @@ TEST_F(Steps, TakeTheVariantForTheSizes) {
   EXPECT_EQ(calls[2], "many [4*4, 4*1]");
 }
 
+TEST_F(Steps, ThatNobodyReadsDoNotRun) {
+  first[0].function = nullptr;
+  EXPECT_EQ(run(3, 1), ATTN_OK) << attn_last_error();
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_TRUE(calls[0].starts_with("last ")) << calls[0]; // it has room for the tensor all the same
+}
+
 TEST_F(Steps, SayWhatIsTooLarge) {
   EXPECT_EQ(run(4, 2), ATTN_ERROR_SIZE);
   EXPECT_STREQ(attn_last_error(), "steps: middle would have more than 2147483647 elements");

@@ -17,12 +17,16 @@ namespace attn {
 /// All reads of softmax results that `value` is made of.
 llvm::SetVector<ReadOp> softmaxReads(mlir::Value value);
 
-/// The read of a softmax's weight in `value`, if `value` is proportional to it and reads no other; else null.
-ReadOp proportionalTo(mlir::Value value);
-
-/// That read in the weight of `sum`, and the softmax whose weight it reads; null where there is none.
+/// The read of a softmax's weight in the weight of `sum`, if that is proportional to it and reads no other; and the
+/// softmax whose weight it reads. Null where there is none.
 ReadOp softmaxWeight(WeightedSumOp sum);
 SoftmaxOp softmaxOf(WeightedSumOp sum);
+
+/// That read, if it is of one softmax for all terms: the sum may be divided by its total, instead of each weight.
+ReadOp weightOfOneSoftmax(WeightedSumOp sum);
+
+/// Whether the weights of `sum` are those of a softmax as they are: no other factor, no condition.
+bool hasPlainWeights(WeightedSumOp sum);
 
 /// Whether `sum` can be computed chunk by chunk: the above, its weight is read at index variables, the key last, and
 /// the formulas have no reductions within reductions.

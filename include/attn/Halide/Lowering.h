@@ -82,8 +82,10 @@ private:
   std::unique_ptr<Implementation> implementation;
 };
 
-/// What computes one tensor. A call takes the first variant within whose limit it is; the last has none.
+/// What computes one tensor. A call takes the first variant within whose limit it is; the last has none. One within a
+/// limit of `unread` takes none.
 struct LoweredStep {
+  std::vector<SizeLimit> unread;
   std::vector<HalideFunction> variants;
   std::vector<HalideArgument> written; ///< Where that tensor is.
 };

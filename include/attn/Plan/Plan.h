@@ -78,7 +78,15 @@ struct SplitPlan {
 };
 
 /// The loop nests of docs/plans.md.
-enum class PlanKind { Nest, Scatter, Matrix, Split, NarrowTiles, Tiles };
+enum class PlanKind {
+  None, ///< Nobody reads the statement.
+  Nest,
+  Scatter,
+  Matrix,
+  Split,
+  NarrowTiles,
+  Tiles
+};
 
 /// A way to compute a statement, for calls in which a size is at most some number.
 struct PlanVariant {
@@ -134,6 +142,14 @@ struct ScatterPlan {
   std::string terms, places;            ///< The indices of a term, and those that its place has.
 };
 
+/// A statement that calls with a small size do not compute: see attn/Analysis/UnreadCalls.h.
+struct UnreadPlan {
+  mlir::Operation *statement = nullptr; ///< Not printed.
+  std::string name;                     ///< Of the statement.
+  std::string size;
+  int64_t atMost = 0;
+};
+
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
@@ -155,6 +171,7 @@ struct Plan {
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<ScatterPlan> scatters;
+  std::vector<UnreadPlan> unread; ///< Not on a GPU, which has no buffers for what is not computed.
   std::vector<KeyRangePlan> ranges;
   llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
   std::optional<GpuPlan> gpu;           ///< On a GPU, in place of the plans above.
@@ -170,7 +187,8 @@ struct Plan {
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
   /// The ways to compute `statement`: a weighted sum is split for few queries and otherwise tiled, a matrix with few
-  /// rows is a nest. A call takes the first that suits it; the last suits every call.
+  /// rows is a nest, and one that nobody reads is not computed. A call takes the first that suits it; the last suits
+  /// every call.
   std::vector<PlanVariant> variants(mlir::Operation *statement) const;
   /// The names of the sums that count their chunks, in order.
   std::vector<std::string> countedSums() const;

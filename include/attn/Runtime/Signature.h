@@ -86,7 +86,7 @@ typedef struct {
    * blocks have), and two numbers to write its keys to. -1 - number: with one dimension more, the first of the argument
    * before it, along which it has the same elements. Such a tensor's rank is below ATTN_MAX_REPEATED_RANK. */
   const int64_t *arguments;
-  int (*function)(void **); /* Halide's FUNCTION_argv */
+  int (*function)(void **); /* Halide's FUNCTION_argv; NULL: nobody reads the tensor, and it is not computed */
 } attn_variant;
 
 /* Computes one tensor. A call takes the first variant within whose limit it is; the last has none. */

@@ -729,10 +729,11 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
 
     Exponents are clamped to ±87, and 1 + p to e^80: nothing overflows or becomes 0 · ∞, and tanh and sigmoid
     come out right to 1e-6 unless one exponent is beyond 87 and the other beyond −69. exp wants both exponents within ±87, and a tanh
-    in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Otherwise the function is called
-    as it was written: one flag decides for a call, and the sum that is ruled out is not computed. `arcp` allows a refined
-    estimate of the reciprocal. In a sum over pairs that are stored (`attn-store-pairs`), as gradients have them, a tanh or sigmoid is
-    replaced wherever it is in the terms, as in 1 − tanh(a + b)².
+    in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Nor does one row alone pay for
+    factors. One flag decides for a call: where it is false, nobody reads them (`attn/Analysis/UnreadCalls.h`), and p is e^2(a + b) or
+    e^−(a + b) in a score; elsewhere, and for exp, the function is called as it was written. The sum that is ruled out is not computed.
+    `arcp` allows a refined estimate of the reciprocal. In a sum over pairs that are stored (`attn-store-pairs`), as gradients have them, a
+    tanh or sigmoid is replaced wherever it is in the terms, as in 1 − tanh(a + b)².
 
     ```mlir
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
@@ -779,38 +780,53 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
       %cst_0 = arith.constant 1.81890292E-38 : f32
       %cst_1 = arith.constant 1.08063929E-30 : f32
       %cst_2 = arith.constant 5.49781941E+37 : f32
-      %0 = attn.reduce max(%m: M, %u: U) : f32 {
-        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
-        attn.yield %19 : f32
+      %c1_i64 = arith.constant 1 : i64
+      %M = attn.size M
+      %0 = arith.cmpi sgt, %M, %c1_i64 : i64
+      %N = attn.size N
+      %1 = arith.cmpi sgt, %N, %c1_i64 : i64
+      %2 = arith.andi %0, %1 : i1
+      %3 = attn.reduce max(%m: M, %u: U) : f32 {
+        %23 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %23 : f32
+      } where {
+        attn.yield %2 : i1
       }
-      %1 = arith.cmpf olt, %0, %cst_2 : f32
-      %2 = attn.reduce min(%n: N, %u: U) : f32 {
-        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
-        attn.yield %19 : f32
+      %4 = arith.cmpf olt, %3, %cst_2 : f32
+      %5 = attn.reduce min(%n: N, %u: U) : f32 {
+        %23 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %23 : f32
+      } where {
+        attn.yield %2 : i1
       }
-      %3 = arith.cmpf ogt, %2, %cst_1 : f32
-      %4 = arith.ori %1, %3 : i1
-      %5 = attn.reduce max(%n: N, %u: U) : f32 {
-        %19 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
-        attn.yield %19 : f32
+      %6 = arith.cmpf ogt, %5, %cst_1 : f32
+      %7 = arith.ori %4, %6 : i1
+      %8 = attn.reduce max(%n: N, %u: U) : f32 {
+        %23 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
+        attn.yield %23 : f32
+      } where {
+        attn.yield %2 : i1
       }
-      %6 = arith.cmpf olt, %5, %cst_2 : f32
-      %7 = attn.reduce min(%m: M, %u: U) : f32 {
-        %19 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
-        attn.yield %19 : f32
+      %9 = arith.cmpf olt, %8, %cst_2 : f32
+      %10 = attn.reduce min(%m: M, %u: U) : f32 {
+        %23 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
+        attn.yield %23 : f32
+      } where {
+        attn.yield %2 : i1
       }
-      %8 = arith.cmpf ogt, %7, %cst_1 : f32
-      %9 = arith.ori %6, %8 : i1
-      %10 = arith.andi %4, %9 : i1
-      %11 = arith.cmpf ogt, %7, %cst_0 : f32
-      %12 = arith.cmpf olt, %5, %cst : f32
-      %13 = arith.ori %11, %12 : i1
-      %14 = arith.cmpf ogt, %2, %cst_0 : f32
-      %15 = arith.cmpf olt, %0, %cst : f32
+      %11 = arith.cmpf ogt, %10, %cst_1 : f32
+      %12 = arith.ori %9, %11 : i1
+      %13 = arith.andi %7, %12 : i1
+      %14 = arith.cmpf ogt, %10, %cst_0 : f32
+      %15 = arith.cmpf olt, %8, %cst : f32
       %16 = arith.ori %14, %15 : i1
-      %17 = arith.andi %13, %16 : i1
-      %18 = arith.andi %10, %17 : i1
-      attn.yield %18 : i1
+      %17 = arith.cmpf ogt, %5, %cst_0 : f32
+      %18 = arith.cmpf olt, %3, %cst : f32
+      %19 = arith.ori %17, %18 : i1
+      %20 = arith.andi %16, %19 : i1
+      %21 = arith.andi %13, %20 : i1
+      %22 = arith.andi %2, %21 : i1
+      attn.yield %22 : i1
     }
     %energy_total = attn.tensor "energy_total"() : f32 {
       %0 = attn.reduce sum(%u: U) : f32 {
@@ -820,40 +836,44 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
       attn.yield %0 : f32
     }
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
+      %cst = arith.constant 8.000000e+01 : f32
+      %cst_0 = arith.constant 2.000000e+00 : f32
       %true = arith.constant true
-      %cst = arith.constant 2.000000e+00 : f32
-      %cst_0 = arith.constant 5.54062248E+34 : f32
-      %cst_1 = arith.constant 1.000000e+00 : f32
+      %cst_1 = arith.constant 5.54062248E+34 : f32
+      %cst_2 = arith.constant 1.000000e+00 : f32
       %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
       %1 = attn.reduce sum(%u: U) : f32 {
         %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
         %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
         %10 = arith.mulf %8, %9 : f32
-        %11 = arith.addf %10, %cst_1 : f32
-        %12 = arith.cmpf ogt, %11, %cst_0 : f32
-        %13 = arith.select %12, %cst_0, %11 : f32
+        %11 = arith.addf %10, %cst_2 : f32
+        %12 = arith.cmpf ogt, %11, %cst_1 : f32
+        %13 = arith.select %12, %cst_1, %11 : f32
         %14 = attn.read %w[%u] : !attn.tensor<[U], f32>
         %15 = arith.divf %14, %13 fastmath<arcp> : f32
         attn.yield %15 : f32
       } where {
         attn.yield %0 : i1
       }
-      %2 = attn.read %energy_total[] : !attn.tensor<[], f32>
-      %3 = arith.mulf %1, %cst : f32
-      %4 = arith.subf %2, %3 : f32
-      %5 = arith.xori %0, %true : i1
-      %6 = attn.reduce sum(%u: U) : f32 {
-        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
-        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-        %11 = arith.addf %9, %10 : f32
-        %12 = math.tanh %11 : f32
-        %13 = arith.mulf %8, %12 : f32
-        attn.yield %13 : f32
+      %2 = arith.xori %0, %true : i1
+      %3 = attn.reduce sum(%u: U) : f32 {
+        %8 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+        %9 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+        %10 = arith.addf %8, %9 : f32
+        %11 = arith.mulf %10, %cst_0 : f32
+        %12 = arith.minimumf %11, %cst : f32
+        %13 = math.exp %12 : f32
+        %14 = arith.addf %13, %cst_2 : f32
+        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %16 = arith.divf %15, %14 fastmath<arcp> : f32
+        attn.yield %16 : f32
       } where {
-        attn.yield %5 : i1
+        attn.yield %2 : i1
       }
-      %7 = arith.select %0, %4, %6 : f32
+      %4 = arith.select %0, %1, %3 : f32
+      %5 = attn.read %energy_total[] : !attn.tensor<[], f32>
+      %6 = arith.mulf %4, %cst_0 : f32
+      %7 = arith.subf %5, %6 : f32
       attn.yield %7 : f32
     }
     ```

@@ -1,0 +1,63 @@
+//===- UnreadCalls.cpp - Calls in which nobody reads a tensor --------------===//
+
+#include "attn/Analysis/UnreadCalls.h"
+#include "attn/Analysis/PlacedSum.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace attn;
+
+using Calls = SmallVector<UnreadCalls>;
+
+/// Those in which `condition` is false because a size is too small.
+static Calls falseIn(Value condition) {
+  Calls found;
+  for (Value each : conjunctsOf(condition)) {
+    if (auto read = each.getDefiningOp<ReadOp>())
+      if (auto flag = read.getTensor().getDefiningOp<TensorOp>(); flag && flag.getIndices().empty())
+        found.append(falseIn(flag.getBody().front().getTerminator()->getOperand(0)));
+    auto compare = each.getDefiningOp<arith::CmpIOp>();
+    auto size = compare ? compare.getLhs().getDefiningOp<SizeOp>() : SizeOp();
+    APInt limit;
+    if (size && size.getSize().isName() && compare.getPredicate() == arith::CmpIPredicate::sgt &&
+        matchPattern(compare.getRhs(), m_ConstantInt(&limit)))
+      found.push_back({size.getSize().getName(), limit.getSExtValue()});
+  }
+  return found;
+}
+
+/// Those in which the read is of terms that are skipped.
+static Calls skippedIn(ReadOp read) {
+  Calls found;
+  for (Operation *inner = read; !isa<KernelOp>(inner->getParentOp()); inner = inner->getParentOp())
+    if (auto reduce = dyn_cast<ReduceOp>(inner->getParentOp());
+        reduce && reduce.isConditional() && inner->getParentRegion() == &reduce.getBody())
+      found.append(falseIn(reduce.getWhere().front().getTerminator()->getOperand(0)));
+  return found;
+}
+
+/// Those of both.
+static Calls intersect(const Calls &first, const Calls &second) {
+  Calls both;
+  for (const UnreadCalls &a : first)
+    for (const UnreadCalls &b : second)
+      if (a.size == b.size)
+        both.push_back({a.size, std::min(a.atMost, b.atMost)});
+  return both;
+}
+
+SmallVector<UnreadCalls> attn::findUnreadCalls(Value tensor) {
+  std::optional<Calls> all;
+  for (Operation *user : tensor.getUsers()) {
+    auto read = dyn_cast<ReadOp>(user);
+    if (!read)
+      return {};
+    Calls calls = skippedIn(read);
+    all = all ? intersect(*all, calls) : calls;
+  }
+  return all.value_or(Calls());
+}
