@@ -75,7 +75,7 @@ std::optional<SeparableCall> SeparableCall::of(Operation *op, BlockArgument key)
   auto function = functionOf(op, negative);
   if (!function)
     return {};
-  SeparableCall call{function->first, op, {}, {}};
+  SeparableCall call{function->first, op, function->second, {}, {}};
   return split(call, termsOfSum(function->second, negative), key) ? std::optional(call) : std::nullopt;
 }
 
@@ -108,11 +108,12 @@ static Value scaledSum(ArrayRef<Term> terms, double scale, OpBuilder &builder) {
 }
 
 Value SeparableCall::exponential(OpBuilder &builder) const {
-  SmallVector<Term> terms(first);
-  terms.append(second);
-  Value exponent = scaledSum(terms, scaleOf(function), builder);
+  Value exponent = argument;
   Location location = exponent.getLoc();
-  Value most = floatConstant(largestBounded, exponent.getType(), builder, location);
+  Type type = exponent.getType();
+  if (function == SeparableFunction::Tanh)
+    exponent = arith::MulFOp::create(builder, location, exponent, floatConstant(2, type, builder, location));
+  Value most = floatConstant(largestBounded, type, builder, location);
   return math::ExpOp::create(builder, location, arith::MinimumFOp::create(builder, location, exponent, most));
 }
 

@@ -20,14 +20,15 @@ enum class SeparableFunction { Tanh, Sigmoid, Exp };
 /// A call of `function` on first + second, of which neither part has all index variables of the other.
 struct SeparableCall {
   SeparableFunction function;
-  mlir::Operation *op; ///< Whose result is the function's value.
+  mlir::Operation *op;  ///< Whose result is the function's value.
+  mlir::Value argument; ///< Of tanh or exp; of a sigmoid, what it has the exponential of.
   llvm::SmallVector<Term> first, second;
 
   /// `op` as such a call, if it is one whose second part is what depends on `key`.
   static std::optional<SeparableCall> of(mlir::Operation *op, mlir::BlockArgument key);
   /// Whether so few rows share a factor, as a constant size says, that factors do not pay.
   bool hasFewRows() const;
-  /// e^{±(first + second)}, of which tanh and sigmoid are made, at the builder's place: at most e^80.
+  /// p of a tanh or sigmoid (see Separate.cpp) from the argument as it is, at the builder's place: at most e^80.
   mlir::Value exponential(mlir::OpBuilder &builder) const;
 };
 
