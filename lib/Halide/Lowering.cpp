@@ -43,7 +43,12 @@ class KernelLowering {
 public:
   KernelLowering(KernelOp kernel, const Plan &plan, const Machine &machine)
       : kernel(kernel), plan(plan), target(loweringTarget(machine)), device(machine.device),
-        storage(kernel, plan.blocks) {}
+        storage(kernel, plan.blocks) {
+    kernel.walk([&](SoftmaxOp softmax) {
+      if (plan.storesScores(softmax) && !storage.isNeeded(softmax.getScore()))
+        storage.placeLike(softmax.getScore(), softmax.getWeight());
+    });
+  }
 
   LoweredKernel run() {
     for (unsigned output : llvm::reverse(storage.converted)) {

@@ -42,18 +42,21 @@ struct Stage {
   bool lanesOfConsumer = false;     ///< Computed for one vector of its consumer at a time: it lies in registers.
 };
 
-/// Scores, maximum and sum of the rows of a softmax, in powers of two:
-/// weight(n) = 2^(score(n) − maximum) / sum. Masked scores are −inf; the maximum is at least the lowest finite
-/// float, so that a row with nothing left has sum 0.
+/// Scores, maximum and sum of the rows of a softmax: weight(n) = 2^(score(n) − maximum) / sum, or e^… where scores are
+/// natural. Masked scores are −inf; the maximum is at least the lowest finite float, so that a row with nothing left
+/// has sum 0.
 struct RowSoftmax {
-  Halide::Func score;             ///< (keys…, the last first, rows…): log2(e) · score
+  Halide::Func score;             ///< (keys…, the last first, rows…)
   Halide::Func maximum;           ///< (rows…)
   Halide::Func sum;               ///< (rows…): Σ 2^(score − maximum)
+  bool isNatural = false;         ///< Scores are those of the spec; otherwise they are multiplied by log2(e).
   std::vector<Halide::Expr> rows; ///< The rows, where the softmax is read.
 
   /// Keys are in the order of the softmax's indices.
   Halide::Expr scoreAt(std::vector<Halide::Expr> keys) const;
   Halide::Expr exponential(std::vector<Halide::Expr> keys) const;
+  Halide::Expr exponentialOf(Halide::Expr score) const;
+  Halide::Expr inPowersOfTwo(Halide::Expr score) const;
   Halide::Expr weight(std::vector<Halide::Expr> keys) const;
   Halide::Expr logSumExp() const;
 };
@@ -93,12 +96,13 @@ private:
   /// is false.
   Halide::Expr reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer);
 
-  /// The softmax of `score` over its last `keys.size()` index arguments.
+  /// The softmax of `score` over its last `keys.size()` index arguments; its scores are those of `storedScore`, if
+  /// there is one.
   RowSoftmax addSoftmax(llvm::StringRef name, mlir::Region &score, mlir::Region *mask, mlir::Value sink,
-                        llvm::ArrayRef<SizeAttr> keys, const Environment &rows);
+                        llvm::ArrayRef<SizeAttr> keys, const Environment &rows, mlir::Value storedScore = {});
   /// The same for a graph op, where its rows are read at `rows`.
-  RowSoftmax addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows);
-  /// Maximum and sum of `softmax`, whose score is defined; `sink` is in powers of two, or undefined.
+  RowSoftmax addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows, mlir::Value storedScore = {});
+  /// Maximum and sum of `softmax`, whose score is defined; `sink` is a score, too, or undefined.
   void addMaximumAndSum(RowSoftmax &softmax, const std::string &name, llvm::ArrayRef<Halide::Expr> keyCounts,
                         const std::vector<Halide::Var> &rows, Halide::Expr sink);
 

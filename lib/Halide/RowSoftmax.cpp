@@ -26,9 +26,11 @@ Expr RowSoftmax::scoreAt(std::vector<Expr> keys) const {
   return score(concat(std::move(keys), rows));
 }
 
-Expr RowSoftmax::exponential(std::vector<Expr> keys) const {
-  return exp2OfNonPositive(scoreAt(std::move(keys)) - maximum(rows));
-}
+Expr RowSoftmax::inPowersOfTwo(Expr score) const { return isNatural ? score * log2e(score.type()) : score; }
+
+Expr RowSoftmax::exponential(std::vector<Expr> keys) const { return exponentialOf(scoreAt(std::move(keys))); }
+
+Expr RowSoftmax::exponentialOf(Expr score) const { return exp2OfNonPositive(inPowersOfTwo(score - maximum(rows))); }
 
 Expr RowSoftmax::weight(std::vector<Expr> keys) const {
   // What is masked has weight 0 in a row of NaN, too; a row whose sum is 0 has nothing else.
@@ -37,7 +39,7 @@ Expr RowSoftmax::weight(std::vector<Expr> keys) const {
   return Halide::select(masked, constant(value.type(), 0), value / sum(rows));
 }
 
-Expr RowSoftmax::logSumExp() const { return lowering::logSumExp(maximum(rows), sum(rows)); }
+Expr RowSoftmax::logSumExp() const { return lowering::logSumExp(inPowersOfTwo(maximum(rows)), sum(rows)); }
 
 namespace {
 /// The keys of a row with lanes along the last index: whole vectors, then one by one what is left.
@@ -122,12 +124,12 @@ void Nest::addMaximumAndSum(RowSoftmax &softmax, const std::string &base, llvm::
   Halide::FuncRef tail = sumTail(softmax.rows);
   Expr total = combineTree(ReduceKind::Sum, lanesValues) + (tail[0] + tail[1]);
   softmax.sum = Func(kernel.uniqueName(base + "_sum"));
-  softmax.sum(rowVars) = sink.defined() ? exp2OfNonPositive(sink - softmax.maximum(softmax.rows)) + total : total;
+  softmax.sum(rowVars) = sink.defined() ? softmax.exponentialOf(sink) + total : total;
   addRows(softmax.sum, sumLanes);
 }
 
 RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mlir::Region *mask, mlir::Value sink,
-                            llvm::ArrayRef<SizeAttr> sizes, const Environment &rows) {
+                            llvm::ArrayRef<SizeAttr> sizes, const Environment &rows, mlir::Value storedScore) {
   // The rows are the variables that score, mask and sink depend on, but for the keys.
   IndexSet indices = freeIndices(scoreRegion);
   if (mask)
@@ -158,7 +160,8 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
   stage.kind = Stage::Kind::Row;
   stage.vars = arguments;
   stage.func = softmax.score = Func(kernel.uniqueName(base.str() + "_score"));
-  int self = addStage(stage);
+  // What is stored already is read from there each time.
+  int self = storedScore ? -1 : addStage(stage);
 
   Environment environment;
   environment.indices = rows.indices;
@@ -172,9 +175,21 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
          llvm::zip(mask->getArguments().drop_back(sizes.size()), scoreRegion.getArguments().drop_back(sizes.size())))
       environment.indices[own] = environment.indices[theirs];
   StageLowering lowering(*this, environment, self);
-  Expr value = lowering.expression(yielded(scoreRegion));
+  Expr value;
+  if (storedScore) {
+    std::vector<Expr> at;
+    for (mlir::BlockArgument index : scoreRegion.getArguments())
+      at.push_back(environment.indices[index].expr);
+    value = kernel.element(storedScore, at);
+  } else {
+    value = lowering.expression(yielded(scoreRegion));
+  }
+  // Scores are multiplied by log2(e) once, as they are computed. Those that are read each time stay as they are: the
+  // product would be rounded where it is compared, and not where the maximum is subtracted from it.
   Halide::Type type = value.type();
-  value = value * log2e(type);
+  softmax.isNatural = static_cast<bool>(storedScore);
+  auto scaled = [&](Expr natural) { return softmax.isNatural ? natural : natural * log2e(type); };
+  value = scaled(value);
   if (mask)
     value = Halide::select(lowering.expression(yielded(*mask)), value, -infinity(type));
   softmax.score(arguments) = value;
@@ -182,12 +197,12 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
   llvm::SmallVector<Expr> counts;
   for (SizeAttr size : sizes)
     counts.push_back(extent(kernel, size));
-  addMaximumAndSum(softmax, base.str(), counts, rowVars, sink ? lowering.expression(sink) * log2e(type) : Expr());
+  addMaximumAndSum(softmax, base.str(), counts, rowVars, sink ? scaled(lowering.expression(sink)) : Expr());
   return softmax;
 }
 
 /// One element of a tensor, where lowering needs a value to start from: the sink's formula at the rows.
-RowSoftmax Nest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) {
+RowSoftmax Nest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows, mlir::Value storedScore) {
   mlir::Region &score = definition(op.getScore());
   mlir::Region *mask = op.getMask() ? &definition(op.getMask()) : nullptr;
   Environment environment;
@@ -202,14 +217,14 @@ RowSoftmax Nest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) {
   }
   std::string base = !op.getName().empty() ? op.getName().str() : name;
   SizeAttr key = op.getScore().getType().getShape().back();
-  return addSoftmax(base, score, mask, sink, key, environment);
+  return addSoftmax(base, score, mask, sink, key, environment, storedScore);
 }
 
 void Nest::defineWeight(SoftmaxOp op) {
   llvm::SmallVector<IndexBinding> rows;
   for (const Var &var : llvm::reverse(llvm::ArrayRef(vars).drop_front()))
     rows.push_back({var, {var}, false, {}});
-  RowSoftmax softmax = addSoftmax(op, rows);
+  RowSoftmax softmax = addSoftmax(op, rows, kernel.plan.storesScores(op) ? op.getScore() : mlir::Value());
   func(vars) = convert(softmax.weight({vars[0]}), kernel.typeInMemory(op.getWeight()));
 }
 

@@ -141,6 +141,25 @@ static std::optional<ScatterPlan> chooseScatter(DefinitionOpInterface statement)
   return ScatterPlan{statement, statement.getName().str(), names(placed->sum.getBody().getArguments()), names(places)};
 }
 
+/// Whether the mask of `softmax` costs little each time that it is asked.
+static bool hasPlainMask(SoftmaxOp softmax) {
+  return !softmax.getMask() || softmax.getMask().getDefiningOp<MaskOp>().getBody().getOps<ReduceOp>().empty();
+}
+
+/// The softmax whose weights are returned as they are and made of nothing but `score`, which nobody else reads: that
+/// can lie where the weights will. Null where there is none.
+static SoftmaxOp softmaxInPlaceOf(ScoreOp score) {
+  auto softmax = score.getResult().hasOneUse() ? llvm::dyn_cast<SoftmaxOp>(*score->user_begin()) : SoftmaxOp();
+  if (!softmax || !hasPlainMask(softmax))
+    return {};
+  ReturnOp returned = score->getParentOfType<KernelOp>().getReturn();
+  mlir::Type element = score.getResult().getType().getElementType();
+  for (auto [index, tensor] : llvm::enumerate(returned.getOutputs()))
+    if (tensor == softmax.getWeight() && returned.getOutputType(index).getElementType() == element)
+      return softmax;
+  return {};
+}
+
 static bool computesInF64(KernelOp kernel) {
   return llvm::any_of(kernel.getParameters(), [](mlir::Value parameter) {
     return llvm::cast<AttnTensorType>(parameter.getType()).getElementType().isF64();
@@ -203,12 +222,15 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       addRange(plan.ranges, sum.getName(), sum.getWhere());
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
       plan.sums.push_back(chooseForSum(sum, plan, machine));
-    // What softmaxes alone read is computed with them.
+    // What softmaxes alone read is computed with them, unless it can lie where the weights will.
     bool isFused = !op->use_empty() && llvm::all_of(op->getUsers(), llvm::IsaPred<SoftmaxOp>);
-    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && !isFused) {
-      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan))
+    auto score = llvm::dyn_cast<ScoreOp>(op);
+    SoftmaxOp weights = score && machine.device == Device::Cpu ? softmaxInPlaceOf(score) : SoftmaxOp();
+    if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && (!isFused || weights)) {
+      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan)) {
+        matrix->inPlaceOf = weights ? weights.getName().str() : "";
         plan.matrices.push_back(*matrix);
-      else if (std::optional<ScatterPlan> scatter = chooseScatter(statement))
+      } else if (std::optional<ScatterPlan> scatter = chooseScatter(statement))
         plan.scatters.push_back(*scatter);
     }
     if (auto statement = llvm::dyn_cast<TensorOp>(op); statement && machine.device == Device::Cpu)
@@ -236,6 +258,12 @@ const SumPlan &Plan::sum(mlir::Operation *statement) const {
 const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
   auto found = llvm::find_if(matrices, [&](const MatrixPlan &plan) { return plan.statement == statement; });
   return found == matrices.end() ? nullptr : &*found;
+}
+
+bool Plan::storesScores(SoftmaxOp softmax) const {
+  const MatrixPlan *scores = gpu ? nullptr : matrix(softmax.getScore().getDefiningOp());
+  bool isReturned = llvm::any_of(softmax.getScore().getUsers(), llvm::IsaPred<ReturnOp>);
+  return scores && (isReturned || !scores->inPlaceOf.empty()) && hasPlainMask(softmax);
 }
 
 bool Plan::isScatter(mlir::Operation *statement) const {

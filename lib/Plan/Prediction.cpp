@@ -139,8 +139,11 @@ double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lan
 // Steps
 //===----------------------------------------------------------------------===//
 
-/// The statements of which only `op` makes use, and that are computed with it.
-static void addFused(mlir::Operation *op, llvm::SetVector<mlir::Operation *> &fused) {
+/// The statements of which only `op` makes use, and that are computed with it: not the scores that a softmax reads
+/// where they are stored.
+static void addFused(mlir::Operation *op, const Plan &plan, llvm::SetVector<mlir::Operation *> &fused) {
+  auto softmax = llvm::dyn_cast<SoftmaxOp>(op);
+  mlir::Value stored = softmax && plan.storesScores(softmax) ? softmax.getScore() : mlir::Value();
   op->walk([&](ReadOp read) {
     mlir::Operation *producer = read.getTensor().getDefiningOp();
     if (producer && llvm::isa<SoftmaxOp>(producer))
@@ -148,7 +151,7 @@ static void addFused(mlir::Operation *op, llvm::SetVector<mlir::Operation *> &fu
   });
   for (unsigned position = 0; position < fused.size(); ++position)
     for (mlir::Value operand : fused[position]->getOperands())
-      if (mlir::Operation *producer = operand.getDefiningOp())
+      if (mlir::Operation *producer = operand.getDefiningOp(); producer && operand != stored)
         fused.insert(producer);
 }
 
@@ -177,13 +180,13 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
   std::vector<StepPrediction> steps;
   for (mlir::Operation &op : kernel.getBody().front()) {
     bool isReturned = llvm::any_of(op.getUsers(), llvm::IsaPred<ReturnOp>);
-    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && !isReturned)
+    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && !isReturned && !plan.matrix(&op))
       continue;
     auto softmax = llvm::dyn_cast<SoftmaxOp>(op);
     llvm::SetVector<mlir::Operation *> fused;
     fused.insert(&op);
     if (softmax || llvm::isa<WeightedSumOp>(op))
-      addFused(&op, fused);
+      addFused(&op, plan, fused);
     PlanKind kind = variantFor(plan.variants(&op), sizes).kind;
     if (kind == PlanKind::None)
       continue;

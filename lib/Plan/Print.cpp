@@ -89,6 +89,8 @@ void Plan::print(llvm::raw_ostream &os) const {
     sum.print(os, "by rows");
   for (const MatrixPlan &matrix : matrices) {
     os << "matrix " << matrix.name << ": ";
+    if (!matrix.inPlaceOf.empty())
+      os << "in the place of " << matrix.inPlaceOf << ": ";
     if (!matrix.rowSize.empty())
       os << "for at least " << matrix.rows << ' ' << matrix.rowName << ": ";
     os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x " << matrix.vectors * matrix.lanes << ' '

@@ -123,6 +123,7 @@ struct MatrixPlan {
   std::string name;                     ///< Of the statement.
   std::string rowName, columnName;      ///< Indices of the rows and columns.
   std::string rowSize;                  ///< The name of their size, where fewer than `rows` have another plan.
+  std::string inPlaceOf;                ///< Of scores: the weights that take their place. Empty: they have their own.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   unsigned lanes = 4;                   ///< Columns in a vector.
   unsigned rows = 6;                    ///< Rows of a register tile.
@@ -186,6 +187,8 @@ struct Plan {
   bool isScatter(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
+  /// Whether the scores of `softmax` are stored before its weights are: the latter are made from them, row by row.
+  bool storesScores(SoftmaxOp softmax) const;
   /// The ways to compute `statement`: a weighted sum is split for few queries and otherwise tiled, a matrix with few
   /// rows is a nest, and one that nobody reads is not computed. A call takes the first that suits it; the last suits
   /// every call.
