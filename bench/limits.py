@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import numpy as np
+import torch
 
 from .device import Limits
 
@@ -28,13 +28,14 @@ class Meter:
         self.library = ctypes.CDLL(str(library))
         for name in ("peak_flops", "peak_bf16", "read_bandwidth"):
             getattr(self.library, name).restype = ctypes.c_double
-        self.memory = np.ones(READ_BYTES, np.uint8)
+        # In pages such as the workloads' tensors have: NumPy would ask for huge ones, which are read up to 1.5 times as fast.
+        self.memory = torch.ones(READ_BYTES, dtype=torch.uint8)
 
     def measure(self) -> Limits:
         return Limits(
             flops=self.library.peak_flops(self.threads),
             bf16_flops=self.library.peak_bf16(self.threads),  # of paired dot products
             bandwidth=self.library.read_bandwidth(
-                self.memory.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(READ_BYTES), self.threads
+                ctypes.c_void_p(self.memory.data_ptr()), ctypes.c_size_t(READ_BYTES), self.threads
             ),
         )

@@ -25,7 +25,7 @@ class Row:
     seconds: dict[str, list[float]]  #: of each round, by who ran; "attn" is ours
     error: float  #: relative to the largest number of the float64 result
     memory: int  #: bytes that our kernel holds at most, beyond inputs and outputs
-    limits: dict[str, float]
+    limits: dict[str, float]  #: medians of those measured in each round
     flops: float
     read_bytes: float
     failures: dict[str, str] = field(default_factory=dict)  #: who could not run, and why
@@ -93,11 +93,12 @@ def measure(workload: Workload, device: Device, rounds: int) -> Row:
                 failures[who] = (str(reason) or type(reason).__name__).splitlines()[0]
         counts = {who: repeats(device, runner) for who, runner in runners.items()}
         seconds: dict[str, list[float]] = {who: [] for who in runners}
+        limits = []
         for _ in range(rounds):
+            limits.append(asdict(device.limits()))
             for who, runner in runners.items():
                 if not is_slow(seconds, who):
                     seconds[who].append(device.seconds(runner, counts[who]))
-    limits = device.limits()
     return Row(
         workload.name,
         workload.dtype,
@@ -105,7 +106,7 @@ def measure(workload: Workload, device: Device, rounds: int) -> Row:
         seconds,
         error,
         device.memory(workload),
-        asdict(limits),
+        {name: statistics.median(each[name] for each in limits) for name in limits[0]},
         workload.flops,
         workload.read_bytes,
         failures,

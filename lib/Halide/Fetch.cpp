@@ -50,6 +50,17 @@ private:
   const Names &names;
 };
 
+/// An index, computed in 64 bits from its variables on: in 32 bits, each place of a row would be widened for itself.
+static Expr widened(const Expr &index) {
+  if (const auto *sum = index.as<Add>())
+    return widened(sum->a) + widened(sum->b);
+  if (const auto *difference = index.as<Sub>())
+    return widened(difference->a) - widened(difference->b);
+  if (const auto *product = index.as<Mul>())
+    return widened(product->a) * widened(product->b);
+  return cast(Int(64), index);
+}
+
 class LowerFetches : public IRMutator {
   using IRMutator::visit;
 
@@ -63,8 +74,8 @@ class LowerFetches : public IRMutator {
     if (!llvm::all_of(Loads(index).found, isPlain))
       return;
     Expr first = ramp ? ramp->base : index;
-    Expr address = reinterpret(UInt(64), Variable::make(Handle(), op->name)) +
-                   cast(UInt(64), first) * make_const(UInt(64), op->type.bytes());
+    Expr address =
+        reinterpret(UInt(64), Variable::make(Handle(), op->name)) + cast(UInt(64), widened(first) * op->type.bytes());
     // To be read, into the second cache (2), data. Halide's own instruction has no such word: it asks for memory that
     // is used once, in the first cache, which has too few places for what is on its way.
     Expr line = Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 2, 1}, Call::Extern);
@@ -82,7 +93,7 @@ class LowerFetches : public IRMutator {
          later = inFull.mutate(substitute_in_all_lets(op->args[1]));
     Loads now(value);
     for (const Load *load : Loads(later).found)
-      if (!now.contains(load))
+      if (load->param.defined() && !now.contains(load))
         fetch(load);
     return mutate(op->args[0]);
   }

@@ -135,7 +135,7 @@ PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, 
                           const Environment &environment) {
   PackedFormula result;
   llvm::SmallVector<IndexBinding> indices;
-  for (int dimension = 0; dimension < domain.dimensions(); ++dimension) {
+  for (unsigned dimension = 0; dimension < op.getSizes().size(); ++dimension) {
     Halide::Var var(kernel.uniqueName("r$"));
     result.variables.push_back(var);
     result.at.push_back(domain[dimension]);

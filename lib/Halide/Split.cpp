@@ -55,13 +55,29 @@ std::vector<Expr> Split::stateAt(Expr column, Expr ofSpan) const {
 }
 
 /// `key` counts within the chunk.
-IndexBinding Split::keyBinding(Expr key) const { return {start(chunk, task) + key, {k}, true, {}}; }
+IndexBinding Split::keyBinding(Expr key, bool isThere) const {
+  key = start(chunk, task) + key;
+  if (isThere)
+    return {Halide::unsafe_promise_clamped(key, 0, Halide::max(keyCount, 1) - 1), {k}, false, {}};
+  return {key, {k}, true, {}};
+}
 
-/// One row reads a key after the other, which a processor foresees: what is fetched would be in its way.
-Expr Split::atKey(Expr key, int keys, int rows, llvm::function_ref<Expr(Expr)> formula) const {
-  bool fetches = plan.ahead && (rows > 1 || rowsOfKey.defined());
+/// A processor foresees keys that are read in order: what is fetched would be in its way.
+Expr Split::atKey(const TileKey &key, llvm::function_ref<Expr(const TileKey &)> formula) const {
   Expr value = formula(key);
-  return fetches ? fetchingAhead(value, formula(Halide::min(key + plan.ahead, plan.chunk - keys))) : value;
+  if (!plan.ahead || readsInOrder(key.rows))
+    return value;
+  return fetchingAhead(value, formula(later(key, plan.ahead)));
+}
+
+/// But it foresees them within a page of memory only: a number of each half of a tile is enough to have the next pages.
+Expr Split::beforeNextPages(Expr value, const TileKey &first, int keys,
+                            llvm::function_ref<Expr(const TileKey &)> formula) const {
+  if (!plan.ahead || !readsInOrder(first.rows))
+    return value;
+  for (int half : {0, keys / 2})
+    value = fetchingAhead(value, formula(later(first, half + 4 * plan.ahead)));
+  return value;
 }
 
 Environment Split::bindResult(mlir::Region &region, IndexBinding key) {

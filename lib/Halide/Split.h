@@ -45,11 +45,31 @@ private:
     int rows;
     Halide::Expr first, count;
   };
+  /// A key of the chunk, as register tiles of `rows` read it.
+  struct TileKey {
+    Halide::Expr key;
+    Halide::Expr kept; ///< The key at which its dear subscripts are found.
+    int rows;
+    bool isThere; ///< For certain, or nobody minds: its address is computed without a clamp.
+  };
+  /// `key`, which a loop has that ends with the last key, or which may be one of the surplus keys of a tile.
+  static TileKey thatIsThere(Halide::Expr key, int rows) { return {key, key, rows, true}; }
+  static TileKey thatMayBeSurplus(Halide::Expr key, int rows) { return {key, key, rows, false}; }
+  /// The key `steps` on, to be fetched. What is kept, is kept for the chunk; there may be a second key of a pair.
+  TileKey later(const TileKey &key, int steps) const {
+    return {key.key + steps, Halide::min(key.key + steps, plan.chunk - 2), key.rows, true};
+  }
+  /// The one after `key`, of a pair.
+  static TileKey secondOf(const TileKey &key) {
+    bool isFetched = !key.kept.same_as(key.key);
+    return {key.key + 1, key.kept + 1, key.rows, isFetched};
+  }
   /// A product's keys and rows that are computed in register tiles of one size.
   struct ScoreTile {
     int rows;
-    Halide::Func partial; ///< (lane, key, …) results of lanes.
-    Halide::RDom vectors; ///< Of `partial`.
+    int keyCount;
+    Halide::Func partial; ///< (lane, key of a tile, tile of keys, …) results of lanes.
+    Halide::RDom vectors; ///< Of `partial`; then, where tiles have one row, its keys.
     Halide::RDom keys;    ///< Keys and rows of a tile, tiles of rows, tiles of keys.
   };
   /// A reduction over a dimension of rows and keys, such as q·k.
@@ -91,10 +111,12 @@ private:
   /// Columns of the output, and rows, that are computed in register tiles of one size.
   struct ColumnTile {
     int vectors, rows;
-    Halide::Func sums;       ///< (column, tile of keys, …), what a tile of keys adds.
-    Halide::RDom keys;       ///< Of `sums`: the keys of a tile, or pairs of them.
-    Halide::RDom tiles;      ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
-    Halide::Func valuePairs; ///< (column, pair of keys, block of rows, …), where there are pairs.
+    Halide::Func sums;  ///< (column, tile of keys, …), what a tile of keys adds.
+    Halide::RDom keys;  ///< Of `sums`: the keys of a tile, or pairs of them.
+    Halide::RDom tiles; ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
+    Halide::Func
+        valuePairs;     ///< (column, pair of keys of a tile, tile of keys, block of rows, …), where there are pairs.
+    Halide::RDom pairs; ///< Of `valuePairs`.
   };
 
   /// For the sum's own indices.
@@ -104,11 +126,16 @@ private:
   void bindScore(Environment &environment);
   /// The same for the first row of a block: what is read at keys is the same for all of its rows.
   Environment ofBlock(const Environment &environment, Halide::Expr block) const;
-  IndexBinding keyBinding(Halide::Expr key) const;
-  /// `formula` of `keys` keys of the chunk from `key` on, in register tiles of `rows`. Where these read keys in another
-  /// order than they lie in, what the formula reads some keys later is fetched.
-  Halide::Expr atKey(Halide::Expr key, int keys, int rows,
-                     llvm::function_ref<Halide::Expr(Halide::Expr)> formula) const;
+  IndexBinding keyBinding(Halide::Expr key, bool isThere = false) const;
+  /// Whether register tiles of `rows` read keys in the order in which these lie.
+  bool readsInOrder(int rows) const { return rows == 1 && !rowsOfKey.defined(); }
+  /// `formula` of `key`, and of those that follow it, if it takes more. Where keys are not read in order, what the
+  /// formula reads some keys later is fetched.
+  Halide::Expr atKey(const TileKey &key, llvm::function_ref<Halide::Expr(const TileKey &)> formula) const;
+  /// `value` of a tile of `keys` keys from `first` on. Where they are read in order, a number of what `formula` reads
+  /// pages later is fetched.
+  Halide::Expr beforeNextPages(Halide::Expr value, const TileKey &first, int keys,
+                               llvm::function_ref<Halide::Expr(const TileKey &)> formula) const;
   /// `first`, row, chunk and task.
   std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
@@ -131,9 +158,11 @@ private:
   void defineWeightPairs();
   /// The block of `output` that a tile of keys is added to.
   Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block / plan.keyTile); }
-  /// `sum`, and the key of a tile times the value in a column, for a tile of `rows`.
-  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, Halide::Expr key, int rows);
-  Halide::Expr productOfKeys(ColumnTile &tile, Halide::Expr keyTile);
+  /// What is read of a key for the rows of a tile.
+  Halide::Expr valueAt(Halide::Expr column, const TileKey &key);
+  /// `sum`, and the weight of `key` times its value in a column.
+  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, const TileKey &key);
+  Halide::Expr productOfKeys(ColumnTile &tile);
   void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows);
   void defineOutput();
   void defineState();
@@ -145,12 +174,14 @@ private:
   /// `key` counts within the chunk.
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
   Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
-                       Halide::Expr key, int rows);
+                       const TileKey &key);
   Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
-                    Halide::Expr key, int rows);
+                    const TileKey &key);
+  /// What terms of `op` read at `key`, one number of it.
+  Halide::Expr firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key);
   bool isPaired(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors,
-                          Halide::Expr position, Halide::Expr key, int rows);
+                          Halide::Expr position, const TileKey &key);
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
   void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);

@@ -12,6 +12,7 @@
 
 using Halide::Expr;
 using Halide::Func;
+using Halide::RDom;
 using Halide::Var;
 
 namespace attn::lowering {
@@ -28,16 +29,17 @@ bool Split::isPaired(ReduceOp op, const Environment &environment) const {
 
 /// The product of the pairs of both factors at `position`.
 Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors, Expr position,
-                       Expr key, int rows) {
-  Environment low = bindTerm(environment, op, vectors, position * 2, key, rows),
-              high = bindTerm(environment, op, vectors, position * 2 + 1, key, rows);
+                       const TileKey &key) {
+  Environment low = bindTerm(environment, op, vectors, position * 2, key),
+              high = bindTerm(environment, op, vectors, position * 2 + 1, key);
   auto pair = [&](mlir::Value factor) {
     if (!environment.changesWith(factor, k)) {
       PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment);
       pairs.at.front() = position;
       return addPack(factor, pairs);
     }
-    return pairOf(KeyRegion(*this, low, rows).expression(factor), KeyRegion(*this, high, rows).expression(factor));
+    return pairOf(KeyRegion(*this, low, key.rows).expression(factor),
+                  KeyRegion(*this, high, key.rows).expression(factor));
   };
   auto [first, second] = *bf16Factors(op);
   return productOfPairs(pair(first), pair(second));
@@ -55,23 +57,31 @@ void Split::defineWeightPairs() {
   weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
 }
 
-/// What the pairs of a tile's keys add. Rows that share keys have one copy of the values.
-Expr Split::productOfKeys(ColumnTile &tile, Expr ofTile) {
-  Expr pair = ofTile * (plan.keyTile / 2) + tile.keys.x;
+/// What the pairs of a tile's keys add. Rows that share keys have one copy of the values, of which a loop that ends
+/// with the last key makes pairs.
+Expr Split::productOfKeys(ColumnTile &tile) {
+  Expr pair = keyTile * (plan.keyTile / 2) + tile.keys.x;
 
   mlir::Value value = yielded(op.getBody(), 1);
   Environment first = ofBlock(bind(op.getBody(), keyBinding(k)), keyBlock);
-  auto number = [&](Expr key) {
+  auto number = [&](const TileKey &key) {
     Environment environment;
     environment.indices = first.indices;
-    environment.rebind(k, keyBinding(key));
-    keepSubscripts(value, environment, key, rowsOfKey.defined() ? keyBlock * rowsOfKey : Expr(0));
+    environment.rebind(k, keyBinding(key.key, key.isThere));
+    keepSubscripts(value, environment, key.kept, rowsOfKey.defined() ? keyBlock * rowsOfKey : Expr(0));
     return PlainRegion(kernel, environment).expression(value);
   };
+  tile.pairs = RDom(0, plan.keyTile / 2);
+  Expr key = keyTile * plan.keyTile + 2 * tile.pairs.x;
+  tile.pairs.where(keyBinding(key).expr < keyCount);
+  tile.keys.where(keyBinding(keyTile * plan.keyTile + 2 * tile.keys.x).expr < keyCount);
+  Expr pairs = atKey(thatIsThere(key, tile.rows),
+                     [&](const TileKey &key) { return pairOf(number(key), number(secondOf(key))); });
   tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  tile.valuePairs(e, k, keyBlock, chunk, task) =
-      atKey(2 * k, 2, tile.rows, [&](Expr key) { return pairOf(number(key), number(key + 1)); });
-  return productOfPairs(weightPairs(at({pair})), tile.valuePairs(e, pair, blockOfTile(tile.rows), chunk, task));
+  tile.valuePairs(e, k, keyTile, keyBlock, chunk, task) = Halide::undef(pairs.type());
+  tile.valuePairs(e, tile.pairs.x, keyTile, keyBlock, chunk, task) = pairs;
+  return productOfPairs(weightPairs(at({pair})),
+                        tile.valuePairs(e, tile.keys.x, keyTile, blockOfTile(tile.rows), chunk, task));
 }
 
 } // namespace attn::lowering

@@ -77,16 +77,22 @@ void Split::scheduleProduct(Product &product) {
         .vectorize(all[0])
         .unroll(all[1]);
     // One row's keys follow one another, as memory is read in order; each of several rows has two sums at a time.
-    int keysAtOnce = tile.rows > 1 ? 2 : 1;
     Func &partial = tile.partial;
     Var keys("keys$"), key("key$");
     computeInChunk(partial, LoopLevel(product.func, all[2]));
-    partial.bound_extent(k, plan.scoreKeys).bound_extent(row, tile.rows).vectorize(lane).unroll(k).unroll(row);
+    partial.bound(k, 0, tile.keyCount).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
+    partial.vectorize(lane).unroll(k).unroll(row);
+    if (tile.rows == 1) {
+      std::vector<VarOrRVar> loops = {lane};
+      llvm::append_range(loops, variables(tile.vectors, terms + 1));
+      partial.update().reorder(loops).vectorize(lane);
+      continue;
+    }
     std::vector<VarOrRVar> loops = {lane, row, key};
     llvm::append_range(loops, variables(tile.vectors, terms));
     loops.push_back(keys);
     partial.update()
-        .split(k, keys, key, keysAtOnce, TailStrategy::RoundUp)
+        .split(k, keys, key, 2, TailStrategy::RoundUp)
         .reorder(loops)
         .vectorize(lane)
         .unroll(row)
@@ -131,10 +137,12 @@ void Split::schedulePairs() {
     computeInChunk(tile.valuePairs, LoopLevel(output, tile.tiles[5]));
     // A line of memory is two vectors of pairs; tiles have a multiple of that.
     tile.valuePairs.hoist_storage(inChunk)
-        .bound_extent(k, plan.keyTile / 2)
+        .bound(k, 0, plan.keyTile / 2)
+        .bound_extent(keyTile, 1)
         .align_bounds(e, 2 * lanes)
-        .vectorize(e, 2 * lanes)
-        .unroll(k);
+        .update()
+        .reorder(e, tile.pairs.x)
+        .vectorize(e, 2 * lanes);
   }
 }
 

@@ -56,21 +56,21 @@ Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key
 }
 
 /// Binds the indices of `op` to `domain`, but the last one to `last`, and the key to `key`.
-Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key,
-                            int rows) {
+Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last,
+                            const TileKey &key) {
   Environment inner;
   inner.indices = environment.indices;
-  inner.rebind(k, keyBinding(key));
+  inner.rebind(k, keyBinding(key.key, key.isThere));
   llvm::SmallVector<IndexBinding> indices = loopBindings(domain, op.getSizes().size());
   indices.back().expr = last;
   bindReduction(op, inner, indices);
-  keepSubscripts(yielded(op.getBody()), inner, key, firstOfTile(rows));
+  keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
   return inner;
 }
 
-Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, Expr key, int rows) {
-  Environment inner = bindTerm(environment, op, domain, last, key, rows);
-  KeyRegion lowering(*this, inner, rows);
+Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, const TileKey &key) {
+  Environment inner = bindTerm(environment, op, domain, last, key);
+  KeyRegion lowering(*this, inner, key.rows);
   return atEachStep(op.getKind(), reductionTerm(op, lowering), domain[0]);
 }
 
@@ -91,34 +91,65 @@ void Split::addContiguousProduct(const Environment &environment, Product &produc
   product.rest = tiles(1, sizes);
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
-  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], restKey, 1);
+  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], thatMayBeSurplus(restKey, 1));
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
 }
 
-/// The lanes of a register tile of keys and rows are added together: a load of a key is one for all of its rows.
+/// Of the first term: no bounds of the reduction are asked for, which may have none.
+Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key) {
+  Environment inner;
+  inner.indices = environment.indices;
+  inner.rebind(k, keyBinding(key.key, key.isThere));
+  llvm::SmallVector<IndexBinding> indices;
+  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
+    indices.push_back({Halide::unsafe_promise_clamped(0, 0, extent(kernel, size) - 1), {}, false, {}});
+  bindReduction(op, inner, indices);
+  keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
+  ReadOp found;
+  op.getBody().walk([&](ReadOp read) {
+    if (inner.changesWith(read.getResult(), k))
+      found = read;
+  });
+  Environment first = ofBlock(inner, blockOfTile(key.rows));
+  return PlainRegion(kernel, first).expression(found.getResult());
+}
+
+/// The lanes of a register tile of keys and rows are added together: a load of a key is one for all of its rows. Keys
+/// of one row are visited by a loop that ends with the last key.
 void Split::addScoreTile(const Environment &environment, Product &product, const RowTile &rowTile) {
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
-  int each = isPaired(product.op, environment) ? 2 : 1;
+  int each = isPaired(product.op, environment) ? 2 : 1, count = sizes.size();
   ReduceKind kind = product.op.getKind();
   sizes[0] = sizes[0] / (lanes * each);
-  ScoreTile tile{rowTile.rows, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};
+  bool isLoop = rowTile.rows == 1;
+  int keysOfTile = isLoop ? plan.scoreKeys : std::max(plan.scoreKeys / 2, 2);
+  if (isLoop)
+    sizes.push_back(keysOfTile);
+  ScoreTile tile{rowTile.rows, keysOfTile, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};
+  Expr ofTile = isLoop ? Expr(tile.vectors[count]) : Expr(k), key = keyTile * keysOfTile + ofTile;
+  if (isLoop)
+    tile.vectors.where(keyBinding(key).expr < keyCount);
   Expr position = tile.vectors[0] * lanes + lane;
-  Expr value = atKey(k, 1, tile.rows, [&](Expr key) {
-    return each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, key, tile.rows)
-                     : term(environment, product.op, tile.vectors, position, key, tile.rows);
-  });
-  std::vector<Expr> element = at({lane, k});
-  tile.partial(stageVars({lane, k})) = identity(kind, value.type());
+  auto termAt = [&](const TileKey &key) {
+    return each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, key)
+                     : term(environment, product.op, tile.vectors, position, key);
+  };
+  Expr value = atKey(isLoop ? thatIsThere(key, 1) : thatMayBeSurplus(key, tile.rows), termAt);
+  std::vector<Expr> element = at({lane, ofTile, keyTile});
+  tile.partial(stageVars({lane, k, keyTile})) = identity(kind, value.type());
   tile.partial(element) = combine(kind, tile.partial(element), value);
 
-  tile.keys = tiles(plan.scoreKeys, {Expr(plan.scoreKeys), Expr(rowTile.rows)}, &rowTile);
-  Expr key = tile.keys[3] * plan.scoreKeys + tile.keys[0];
+  tile.keys = tiles(keysOfTile, {Expr(keysOfTile), Expr(rowTile.rows)}, &rowTile);
   Expr ofRow = tile.keys[2] * rowTile.rows + tile.keys[1];
   std::vector<Expr> values;
   for (int index = 0; index < lanes; ++index)
-    values.push_back(tile.partial(at({index, key}, ofRow)));
+    values.push_back(tile.partial(at({index, tile.keys[0], tile.keys[3]}, ofRow)));
   bool isSum = kind == ReduceKind::Sum && value.type() == Halide::Float(32);
-  product.func(at({key}, ofRow)) = isSum ? sumOfLanes(values) : combineTree(kind, values);
+  Expr joined = isSum ? sumOfLanes(values) : combineTree(kind, values), first = tile.keys[3] * keysOfTile;
+  product.func(at({first + tile.keys[0]}, ofRow)) =
+      beforeNextPages(joined, thatMayBeSurplus(first, tile.rows), keysOfTile, [&](const TileKey &key) {
+        return Halide::Internal::substitute(row.name(), ofRow, firstReadOf(environment, product.op, key));
+      });
   product.tiles.push_back(tile);
 }
 

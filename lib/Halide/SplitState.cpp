@@ -15,35 +15,43 @@ namespace attn::lowering {
 // The output of a chunk
 //===----------------------------------------------------------------------===//
 
-Expr Split::plusKey(Expr sum, Expr column, Expr key, int rows) {
-  Expr added = atKey(key, 1, rows, [&](Expr key) {
-    Environment environment = bind(op.getBody(), keyBinding(key));
-    environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
-    Environment first = ofBlock(environment, blockOfTile(rows));
-    keepSubscripts(yielded(op.getBody(), 1), first, key, firstOfTile(rows));
-    return PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
-  });
-  return plusWeighted(op, sum, weights(at({key})), added);
+Expr Split::valueAt(Expr column, const TileKey &key) {
+  Environment environment = bind(op.getBody(), keyBinding(key.key, key.isThere));
+  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+  Environment first = ofBlock(environment, blockOfTile(key.rows));
+  keepSubscripts(yielded(op.getBody(), 1), first, key.kept, firstOfTile(key.rows));
+  return PlainRegion(kernel, first).expression(yielded(op.getBody(), 1));
+}
+
+Expr Split::plusKey(Expr sum, Expr column, const TileKey &key) {
+  Expr added = atKey(key, [&](const TileKey &key) { return valueAt(column, key); });
+  return plusWeighted(op, sum, weights(at({key.key})), added);
 }
 
 /// `count` tiles of `vectors` vectors of columns, from `first` on, for the rows of `rowTile`.
 void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &rowTile) {
   int keysOfTile = pairsWeights ? plan.keyTile / 2 : plan.keyTile;
-  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}, {}};
+  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}, {}, {}};
   tile.keys = RDom(0, keysOfTile);
   tile.sums = Func(kernel.uniqueName(func.name() + "_tile"));
   std::vector<Expr> element = at({e, keyTile});
   tile.sums(stageVars({e, keyTile})) = constant(computeType(op.getResult().getType().getElementType()), 0);
-  if (pairsWeights)
-    tile.sums(element) += productOfKeys(tile, keyTile);
-  else
-    tile.sums(element) = plusKey(tile.sums(element), e, keyTile * plan.keyTile + tile.keys.x, tile.rows);
+  if (pairsWeights) {
+    tile.sums(element) += productOfKeys(tile);
+  } else {
+    Expr key = keyTile * plan.keyTile + tile.keys.x;
+    tile.keys.where(keyBinding(key).expr < keyCount);
+    tile.sums(element) = plusKey(tile.sums(element), e, thatIsThere(key, tile.rows));
+  }
 
   tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
   const RDom &all = tile.tiles;
-  Expr column = first + (all[3] * vectors + all[1]) * lanes + all[0];
+  Expr firstColumn = first + all[3] * vectors * lanes, column = firstColumn + all[1] * lanes + all[0];
   Expr ofRow = all[4] * rowTile.rows + all[2];
-  output(at({column, blockOf(all[5])}, ofRow)) += tile.sums(at({column, all[5]}, ofRow));
+  Expr added = beforeNextPages(
+      tile.sums(at({column, all[5]}, ofRow)), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,
+      [&](const TileKey &key) { return Halide::Internal::substitute(row.name(), ofRow, valueAt(firstColumn, key)); });
+  output(at({column, blockOf(all[5])}, ofRow)) += added;
   columnTiles.push_back(tile);
 }
 
@@ -65,7 +73,8 @@ void Split::defineOutput() {
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
   std::vector<Expr> rest = at({whole + restKeys[0], blockOf(restKeys[2])});
-  output(rest) = plusKey(output(rest), whole + restKeys[0], restKeys[2] * plan.keyTile + restKeys[1], 1);
+  output(rest) =
+      plusKey(output(rest), whole + restKeys[0], thatMayBeSurplus(restKeys[2] * plan.keyTile + restKeys[1], 1));
 }
 
 //===----------------------------------------------------------------------===//

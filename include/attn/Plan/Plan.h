@@ -67,7 +67,7 @@ struct SplitPlan {
   int span = 512;          ///< No span is shorter.
   int block = 64;          ///< Keys whose weighted sums are added in order: a multiple of keyTile.
   int rowTile = 4;   ///< Rows that share keys in a register tile of the scores; the most in one of the weighted sum.
-  int scoreKeys = 8; ///< Keys of a register tile of the scores.
+  int scoreKeys = 8; ///< Keys of a register tile of the scores of one row; half as many are in one of several.
   int keyTile = 16;  ///< Keys of the weighted sum that are added for a row before the next row's turn.
   /// Vectors of value columns in a register tile of the weighted sum, of 2 rows; half as many with twice as many rows
   /// are in one of what is left. A power of two.
