@@ -185,6 +185,7 @@ private:
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
   void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
+  void computeRowsInChunk(Halide::Func &stage);
   void scheduleMerged();
   void scheduleState();
   void scheduleProduct(Product &product);

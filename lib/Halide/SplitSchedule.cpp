@@ -25,6 +25,13 @@ void Split::computeInChunk(Func &stage, const LoopLevel &level) {
   stage.compute_at(level).bound_extent(chunk, 1).bound_extent(task, 1);
 }
 
+/// The same, for all rows of the task. That there is one is not seen from stages that ask for it in several ways.
+void Split::computeRowsInChunk(Func &stage) {
+  computeInChunk(stage, LoopLevel(state, chunks.x));
+  if (shared.empty())
+    stage.bound(row, 0, 1);
+}
+
 void Split::scheduleMerged() {
   func.compute_root().vectorize(e, lanes, TailStrategy::GuardWithIf);
   std::vector<Var> rowVars(vars.begin() + 1, vars.end());
@@ -54,8 +61,7 @@ void Split::scheduleState() {
 }
 
 void Split::scheduleProduct(Product &product) {
-  LoopLevel inChunk(state, chunks.x);
-  computeInChunk(product.func, inChunk);
+  computeRowsInChunk(product.func);
   product.func.bound(k, 0, plan.chunk);
   int terms = product.rest.dimensions() - 1;
   if (product.tiles.empty()) {
@@ -127,7 +133,7 @@ void Split::scheduleTile(ColumnTile &tile, unsigned update) {
 
 void Split::schedulePairs() {
   LoopLevel inChunk(state, chunks.x);
-  computeInChunk(weightPairs, inChunk);
+  computeRowsInChunk(weightPairs);
   weightPairs.bound(k, 0, plan.chunk / 2)
       .update()
       .reorder(weightPairKeys[0], weightPairKeys[1], row)
@@ -157,13 +163,13 @@ void Split::schedule() {
   if (lower.defined())
     computeInChunk(skipped, inChunk);
   auto overKeys = [&](Func stage, const RDom &domain) {
-    computeInChunk(stage, inChunk);
+    computeRowsInChunk(stage);
     stage.bound(k, 0, plan.chunk);
     stage.update().reorder(domain[0], domain[1], row).allow_race_conditions().vectorize(domain[0]);
   };
   auto overLanes = [&](Func partial, Func joined, const RDom &domain) {
-    computeInChunk(joined, inChunk);
-    computeInChunk(partial, inChunk);
+    computeRowsInChunk(joined);
+    computeRowsInChunk(partial);
     partial.vectorize(lane);
     partial.update().reorder(lane, domain[0], row).vectorize(lane);
   };
@@ -182,7 +188,7 @@ void Split::schedule() {
   }
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
-  computeInChunk(output, inChunk);
+  computeRowsInChunk(output);
   output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
   for (auto [update, tile] : llvm::enumerate(columnTiles))
     scheduleTile(tile, update);
