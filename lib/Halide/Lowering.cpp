@@ -9,6 +9,7 @@
 #include "Pairs.h"
 #include "StepLowering.h"
 #include "Transposition.h"
+#include "UnknownRange.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Runtime/Signature.h"
 
@@ -169,6 +170,7 @@ private:
     if (plan.gpu) {
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {
+      lowerUnknownRanges(implementation->pipeline);
       lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);
       lowerSumsOfLanes(implementation->pipeline);

@@ -3,6 +3,7 @@
 #include "KeyBounds.h"
 #include "Mathematics.h"
 #include "Split.h"
+#include "UnknownRange.h"
 #include "attn/Analysis/SharedKeys.h"
 
 using Halide::Expr;
@@ -32,7 +33,7 @@ void Split::findShared() {
   // Stages have it in many places, in loops over keys.
   auto oncePerTask = [&](const Var &index, const char *suffix, Expr value) {
     Func kept(kernel.uniqueName(index.name() + suffix));
-    kept(task) = value;
+    kept(task) = ofUnknownRange(value);
     taskFuncs.push_back(kept);
     return Expr(kept(task));
   };
@@ -80,14 +81,17 @@ void Split::findShared() {
     Var var = vars[vars.size() - 1 - position];
     if (llvm::none_of(shared, [&](const Shared &other) { return other.index.same_as(var); })) {
       Expr size = sizeOf(position), value = digit(size);
-      own.push_back({var, size, value, oncePerTask(var, "_of_task", value)});
+      Expr kept = Halide::unsafe_promise_clamped(oncePerTask(var, "_of_task", value), 0, size - 1);
+      own.push_back({var, size, value, kept});
     }
   }
   span = rest;
 }
 
 /// Surplus rows of the last pass are its last.
-Expr Split::Shared::at(Expr within) const { return Halide::min(first + within, last); }
+Expr Split::Shared::at(Expr within) const {
+  return Halide::unsafe_promise_clamped(Halide::min(first + within, last), 0, size - 1);
+}
 
 Expr Split::Shared::withinOf(Expr value) const { return Halide::clamp(value % run % rows, 0, rows - 1); }
 

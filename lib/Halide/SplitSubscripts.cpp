@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Split.h"
+#include "UnknownRange.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -62,6 +63,8 @@ Split::Subscript &Split::subscript(mlir::Value value, const Environment &environ
   PlainRegion lowering(kernel, inner);
   Scalar lowered = top.defined() ? Scalar{lowering.subscript(value, top), {}} : lowering.lower(value);
   kept.range = lowered.range;
+  if (top.defined())
+    lowered.expr = ofUnknownRange(lowered.expr);
   if (isOfKey) {
     kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());
     kept.func(keyOf(kept.keys), chunk, task) = lowered.expr;
