@@ -114,8 +114,8 @@ private:
     Halide::Func sums;  ///< (column, tile of keys, …), what a tile of keys adds.
     Halide::RDom keys;  ///< Of `sums`: the keys of a tile, or pairs of them.
     Halide::RDom tiles; ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
-    Halide::Func
-        valuePairs;     ///< (column, pair of keys of a tile, tile of keys, block of rows, …), where there are pairs.
+    /// (column, pair of keys of a tile, tile of keys, block of rows, …), where there are pairs.
+    Halide::Func valuePairs;
     Halide::RDom pairs; ///< Of `valuePairs`.
   };
 
@@ -133,7 +133,7 @@ private:
   /// formula reads some keys later is fetched.
   Halide::Expr atKey(const TileKey &key, llvm::function_ref<Halide::Expr(const TileKey &)> formula) const;
   /// `value` of a tile of `keys` keys from `first` on. Where they are read in order, a number of what `formula` reads
-  /// pages later is fetched.
+  /// pages later is fetched, unless it is undefined.
   Halide::Expr beforeNextPages(Halide::Expr value, const TileKey &first, int keys,
                                llvm::function_ref<Halide::Expr(const TileKey &)> formula) const;
   /// `first`, row, chunk and task.
@@ -177,7 +177,7 @@ private:
                        const TileKey &key);
   Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
                     const TileKey &key);
-  /// What terms of `op` read at `key`, one number of it.
+  /// What terms of `op` read at `key`, one number of it; undefined where they read nothing there.
   Halide::Expr firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key);
   bool isPaired(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors,

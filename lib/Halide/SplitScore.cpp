@@ -110,6 +110,8 @@ Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileK
     if (inner.changesWith(read.getResult(), k))
       found = read;
   });
+  if (!found)
+    return {};
   Environment first = ofBlock(inner, blockOfTile(key.rows));
   return PlainRegion(kernel, first).expression(found.getResult());
 }
@@ -148,7 +150,8 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   Expr joined = isSum ? sumOfLanes(values) : combineTree(kind, values), first = tile.keys[3] * keysOfTile;
   product.func(at({first + tile.keys[0]}, ofRow)) =
       beforeNextPages(joined, thatMayBeSurplus(first, tile.rows), keysOfTile, [&](const TileKey &key) {
-        return Halide::Internal::substitute(row.name(), ofRow, firstReadOf(environment, product.op, key));
+        Expr read = firstReadOf(environment, product.op, key);
+        return read.defined() ? Halide::Internal::substitute(row.name(), ofRow, read) : Expr();
       });
   product.tiles.push_back(tile);
 }

@@ -94,6 +94,19 @@ def test_nothing_is_read_beyond_the_last_key(dtype, tolerance, h):
             torch.testing.assert_close(kernel(q, k, v).double(), expected, rtol=tolerance, atol=tolerance)
 
 
+def test_scores_that_read_nothing_at_keys():
+    kernel = attn.compile("""
+        attention places(q: f32[H, D], v: f32[N, E]) {
+          weight[h, n] = softmax[n](sum[d](q[h, d] * cos(0.01 * (n + 1) * d)))
+          out[h, e]    = sum[n](weight[h, n] * v[n, e])
+          return out
+        }""")
+    generator = np.random.default_rng(3)
+    for h, n, d in ((1, 1, 0), (1, 300, 40), (5, 1030, 64)):
+        q, v = (generator.standard_normal(shape, np.float32) for shape in ((h, d), (n, 24)))
+        check(kernel, q / 10, v)
+
+
 def test_scores_of_every_kind():
     """A bias of each pair, slopes, a cap, a sink, a distance, a sum that no key changes, factors of the weight."""
     kernel = attn.compile(f"""
