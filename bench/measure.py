@@ -25,7 +25,7 @@ class Row:
     seconds: dict[str, list[float]]  #: of each round, by who ran; "attn" is ours
     error: float  #: relative to the largest number of the float64 result
     memory: int  #: bytes that our kernel holds at most, beyond inputs and outputs
-    limits: dict[str, float]  #: the better of those before and after: what else runs makes them less
+    limits: dict[str, float]
     flops: float
     read_bytes: float
     failures: dict[str, str] = field(default_factory=dict)  #: who could not run, and why
@@ -93,12 +93,11 @@ def measure(workload: Workload, device: Device, rounds: int) -> Row:
                 failures[who] = (str(reason) or type(reason).__name__).splitlines()[0]
         counts = {who: repeats(device, runner) for who, runner in runners.items()}
         seconds: dict[str, list[float]] = {who: [] for who in runners}
-        before = asdict(device.limits())  # not between the rounds: threads that had to wait for long begin slowly
         for _ in range(rounds):
             for who, runner in runners.items():
                 if not is_slow(seconds, who):
                     seconds[who].append(device.seconds(runner, counts[who]))
-        after = device.limits()
+    limits = device.limits()
     return Row(
         workload.name,
         workload.dtype,
@@ -106,7 +105,7 @@ def measure(workload: Workload, device: Device, rounds: int) -> Row:
         seconds,
         error,
         device.memory(workload),
-        {name: max(before[name], value) for name, value in asdict(after).items()},
+        asdict(limits),
         workload.flops,
         workload.read_bytes,
         failures,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import statistics
 from pathlib import Path
@@ -33,6 +34,18 @@ def limits(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def of_median_limits(rows: list[Row]) -> list[Row]:
+    """Each row with the medians of the limits for its number of threads: what was measured beside one of them may have been disturbed."""
+    of_threads: dict[int | None, list[dict[str, float]]] = {}
+    for row in rows:
+        of_threads.setdefault(row.threads, []).append(row.limits)
+    medians = {
+        threads: {name: statistics.median(each[name] for each in all_limits) for name in all_limits[0]}
+        for threads, all_limits in of_threads.items()
+    }
+    return [dataclasses.replace(row, limits=medians[row.threads]) for row in rows]
+
+
 def gpu_limits(rows: list[Row]) -> str:
     f32, bf16, f16, bandwidth = (
         statistics.median(row.limits[name] for row in rows) / 1e12 for name in ("flops", "bf16_flops", "f16_flops", "bandwidth")
@@ -41,6 +54,7 @@ def gpu_limits(rows: list[Row]) -> str:
 
 
 def section(machine: str, limits: str, columns: Columns, rows: list[Row]) -> str:
+    rows = of_median_limits(rows)
     parts = [machine, f"Limits, measured between the rows:\n\n{limits}", "\n".join([header(columns), *(line(columns, row) for row in rows)])]
     if any(row.failures for row in rows):
         parts.append(f"Who could not run:\n\n{failures(rows)}")

@@ -197,6 +197,17 @@ def test_what_cannot_be_tuned_says_why():
     assert row.failures == {tuned.PEER: "attnc: error: the shape lacks a value of the scalar scale: give it scale=INT"}
 
 
+def test_a_limit_that_was_disturbed_changes_no_share():
+    workload = dataclasses.replace(attention("N64 full", queries=64, heads=1, width=8), peers={}, races_formula=False)
+    row = measure.measure(workload, Machine(1), 2)
+    attn.set_num_threads(0)
+    disturbed = dataclasses.replace(row, limits={name: value / 3 for name, value in row.limits.items()})
+    of_more_threads = dataclasses.replace(row, threads=2, limits={name: value * 2 for name, value in row.limits.items()})
+    rows = page.of_median_limits([row, disturbed, row, of_more_threads])
+    assert [each.share() for each in rows[:3]] == [row.share()] * 3
+    assert rows[3].share() == of_more_threads.share()
+
+
 def test_the_page_and_the_plot(tmp_path):
     rows = [
         measure.measure(dataclasses.replace(attention(f"N{n} full", queries=n, heads=1, width=8), peers={}, races_formula=False), Machine(1), 2)
