@@ -76,7 +76,7 @@ Expr Split::beforeNextPages(Expr value, const TileKey &first, int keys,
   if (!plan.ahead || !readsInOrder(first.rows))
     return value;
   for (int half : {0, keys / 2})
-    if (Expr read = formula(later(first, half + 4 * plan.ahead)); read.defined())
+    if (Expr read = formula(later(first, half + 2 * plan.ahead)); read.defined())
       value = fetchingAhead(value, read);
   return value;
 }

@@ -114,9 +114,6 @@ private:
     Halide::Func sums;  ///< (column, tile of keys, …), what a tile of keys adds.
     Halide::RDom keys;  ///< Of `sums`: the keys of a tile, or pairs of them.
     Halide::RDom tiles; ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
-    /// (column, pair of keys of a tile, tile of keys, block of rows, …), where there are pairs.
-    Halide::Func valuePairs;
-    Halide::RDom pairs; ///< Of `valuePairs`.
   };
 
   /// For the sum's own indices.
@@ -208,7 +205,6 @@ private:
   int lanes;
   bool pairsWeights; ///< The sum is one of products of pairs: see SplitPairs.cpp.
 
-  Halide::Var keyBlock{"key_block$"}; ///< Of rows.
   Halide::Var e, k{"key$"}, keyTile{"key_tile$"}, lane{"lane$"}, block{"block$"};
   Halide::Var row{"row$"}; ///< Of a task, counted through all indices that share keys.
   Halide::Var chunk{"chunk$"}, task{"task$"};

@@ -2,8 +2,8 @@
 //
 // Where the processor multiplies pairs of bf16 numbers (Pairs.h), a score of bf16 queries and keys is made of pairs
 // along the reduction, as they lie in memory. A bf16 output of bf16 values, weighted by a softmax alone, is made of
-// pairs of neighbouring keys, as in the tiled plan (TilePairs.cpp): the values of a tile of keys are packed once for
-// all rows that share them.
+// pairs of neighbouring keys, as in the tiled plan (TilePairs.cpp), but that they are paired where they are used: a tile
+// has all rows of most tasks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,8 +12,6 @@
 
 using Halide::Expr;
 using Halide::Func;
-using Halide::RDom;
-using Halide::Var;
 
 namespace attn::lowering {
 
@@ -57,31 +55,14 @@ void Split::defineWeightPairs() {
   weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
 }
 
-/// What the pairs of a tile's keys add. Rows that share keys have one copy of the values, of which a loop that ends
-/// with the last key makes pairs.
+/// What a tile's pairs of keys add, in a loop that ends with the last key.
 Expr Split::productOfKeys(ColumnTile &tile) {
   Expr pair = keyTile * (plan.keyTile / 2) + tile.keys.x;
-
-  mlir::Value value = yielded(op.getBody(), 1);
-  Environment first = ofBlock(bind(op.getBody(), keyBinding(k)), keyBlock);
-  auto number = [&](const TileKey &key) {
-    Environment environment;
-    environment.indices = first.indices;
-    environment.rebind(k, keyBinding(key.key, key.isThere));
-    keepSubscripts(value, environment, key.kept, rowsOfKey.defined() ? keyBlock * rowsOfKey : Expr(0));
-    return PlainRegion(kernel, environment).expression(value);
-  };
-  tile.pairs = RDom(0, plan.keyTile / 2);
-  Expr key = keyTile * plan.keyTile + 2 * tile.pairs.x;
-  tile.pairs.where(keyBinding(key).expr < keyCount);
-  tile.keys.where(keyBinding(keyTile * plan.keyTile + 2 * tile.keys.x).expr < keyCount);
-  Expr pairs = atKey(thatIsThere(key, tile.rows),
-                     [&](const TileKey &key) { return pairOf(number(key), number(secondOf(key))); });
-  tile.valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  tile.valuePairs(e, k, keyTile, keyBlock, chunk, task) = Halide::undef(pairs.type());
-  tile.valuePairs(e, tile.pairs.x, keyTile, keyBlock, chunk, task) = pairs;
-  return productOfPairs(weightPairs(at({pair})),
-                        tile.valuePairs(e, tile.keys.x, keyTile, blockOfTile(tile.rows), chunk, task));
+  tile.keys.where(keyBinding(2 * pair).expr < keyCount);
+  Expr values = atKey(thatIsThere(2 * pair, tile.rows), [&](const TileKey &key) {
+    return pairOf(valueAt(e, key), valueAt(e, secondOf(key)));
+  });
+  return productOfPairs(weightPairs(at({pair})), values);
 }
 
 } // namespace attn::lowering

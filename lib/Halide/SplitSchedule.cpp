@@ -122,9 +122,10 @@ void Split::scheduleTile(ColumnTile &tile, unsigned update) {
   computeInChunk(tile.sums, LoopLevel(output, all[3]));
   tile.sums.bound_extent(e, tile.vectors * lanes).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
   Var vectors("vectors$"), column("column$");
-  tile.sums.split(e, vectors, column, lanes).vectorize(column).unroll(vectors).unroll(row);
+  int width = pairsWeights ? 2 * lanes : lanes; // of a load
+  tile.sums.split(e, vectors, column, width).vectorize(column).unroll(vectors).unroll(row);
   tile.sums.update()
-      .split(e, vectors, column, lanes, TailStrategy::RoundUp)
+      .split(e, vectors, column, width, TailStrategy::RoundUp)
       .reorder(column, vectors, row, tile.keys.x)
       .vectorize(column)
       .unroll(vectors)
@@ -132,24 +133,12 @@ void Split::scheduleTile(ColumnTile &tile, unsigned update) {
 }
 
 void Split::schedulePairs() {
-  LoopLevel inChunk(state, chunks.x);
   computeRowsInChunk(weightPairs);
   weightPairs.bound(k, 0, plan.chunk / 2)
       .update()
       .reorder(weightPairKeys[0], weightPairKeys[1], row)
       .allow_race_conditions()
       .vectorize(weightPairKeys[0]);
-  for (ColumnTile &tile : columnTiles) {
-    computeInChunk(tile.valuePairs, LoopLevel(output, tile.tiles[5]));
-    // A line of memory is two vectors of pairs; tiles have a multiple of that.
-    tile.valuePairs.hoist_storage(inChunk)
-        .bound(k, 0, plan.keyTile / 2)
-        .bound_extent(keyTile, 1)
-        .align_bounds(e, 2 * lanes)
-        .update()
-        .reorder(e, tile.pairs.x)
-        .vectorize(e, 2 * lanes);
-  }
 }
 
 void Split::schedule() {

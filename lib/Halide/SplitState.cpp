@@ -31,7 +31,7 @@ Expr Split::plusKey(Expr sum, Expr column, const TileKey &key) {
 /// `count` tiles of `vectors` vectors of columns, from `first` on, for the rows of `rowTile`.
 void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &rowTile) {
   int keysOfTile = pairsWeights ? plan.keyTile / 2 : plan.keyTile;
-  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}, {}, {}};
+  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}};
   tile.keys = RDom(0, keysOfTile);
   tile.sums = Func(kernel.uniqueName(func.name() + "_tile"));
   std::vector<Expr> element = at({e, keyTile});
@@ -60,16 +60,16 @@ void Split::defineOutput() {
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(stageVars({e, block})) = zero;
   // Register tiles, and what is left of the columns.
-  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
-  Expr whole = 0;
-  for (int vectors = plan.valueVectors / (pairsWeights ? 2 : 1); vectors > 1; vectors /= 2) {
-    Expr count = kernel.derivedSize("column_tiles", (columns - whole) / (lanes * vectors), 0);
-    if (Halide::Internal::is_const_zero(count))
-      continue;
-    int rows = std::min(2 * plan.valueVectors / vectors, plan.rowTile);
-    for (const RowTile &rowTile : rowTiles(vectors > 2 ? rows : 1))
-      addColumnTile(vectors, whole, count, rowTile);
-    whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
+  Expr columns = extent(kernel, op.getResult().getType().getShape().back()), whole;
+  for (const RowTile &rowTile : rowTiles(plan.valueRows)) {
+    whole = 0;
+    bool isOneRow = rowTile.rows == 1;
+    for (int vectors = isOneRow ? plan.valueVectors / (pairsWeights ? 2 : 1) : 2; vectors > 1; vectors /= 2) {
+      Expr count = kernel.derivedSize("column_tiles", (columns - whole) / (lanes * vectors), 0);
+      if (!Halide::Internal::is_const_zero(count))
+        addColumnTile(vectors, whole, count, rowTile);
+      whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
+    }
   }
   restKeys = tiles(plan.keyTile, {columns - whole, Expr(plan.keyTile)});
   std::vector<Expr> rest = at({whole + restKeys[0], blockOf(restKeys[2])});

@@ -50,7 +50,7 @@ const std::vector<PlanSetting> &attn::planSettings() {
       of<&Plan::split, &SplitPlan::valueVectors>("split.vectors", "vectors of a register tile of outputs",
                                                  {1, 2, 4, 8}),
       of<&Plan::split, &SplitPlan::ahead>("split.ahead", "keys before they are used that they are fetched",
-                                          {0, 8, 16, 32}),
+                                          {0, 8, 16, 32, 64}),
       of<&Plan::split, &SplitPlan::tasks>("split.tasks", "tasks that spans of keys are made for",
                                           {1, 2, 4, 8, 16, 32, 64}),
       of<&Plan::tensorCores, &TensorCorePlan::queries>("tensor.queries", "queries of a block on tensor cores",

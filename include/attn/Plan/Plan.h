@@ -66,13 +66,14 @@ struct SplitPlan {
   int chunk = 1024;        ///< Keys between two rescalings: a multiple of block.
   int span = 512;          ///< No span is shorter.
   int block = 64;          ///< Keys whose weighted sums are added in order: a multiple of keyTile.
-  int rowTile = 4;   ///< Rows that share keys in a register tile of the scores; the most in one of the weighted sum.
+  int rowTile = 4;   ///< Rows that share keys in a register tile of the scores.
   int scoreKeys = 8; ///< Keys of a register tile of the scores of one row; half as many are in one of several.
   int keyTile = 16;  ///< Keys of the weighted sum that are added for a row before the next row's turn.
-  /// Vectors of value columns in a register tile of the weighted sum, of 2 rows; half as many with twice as many rows
-  /// are in one of what is left. A power of two.
+  /// Vectors of value columns in a register tile of the weighted sum of one row; half as many, and so on, are in those of
+  /// what is left. A power of two. A tile of several rows has 2 vectors.
   int valueVectors = 8;
-  int ahead = 16;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
+  int valueRows = 4;      ///< Rows that share values in a register tile of the weighted sum.
+  int ahead = 32;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
 };
