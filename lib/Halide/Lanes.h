@@ -1,4 +1,4 @@
-//===- Lanes.h - Sums over the lanes of vectors -----------------*- C++ -*-===//
+//===- Lanes.h - Sums over lanes of vectors, and some lanes alone -*- C++ -*-===//
 
 #ifndef ATTN_LIB_HALIDE_LANES_H
 #define ATTN_LIB_HALIDE_LANES_H
@@ -12,8 +12,11 @@ namespace attn::lowering {
 /// lanes.
 Halide::Expr sumOfLanes(const std::vector<Halide::Expr> &values);
 
-/// What those sums become, once Halide has vectorised `pipeline`.
-void lowerSumsOfLanes(Halide::Pipeline &pipeline);
+/// `value`, a number of a tensor, where `condition` holds. In lanes where it does not nothing is read, and they are 0.
+Halide::Expr readWhere(Halide::Expr condition, Halide::Expr value);
+
+/// What those become, once Halide has vectorised `pipeline`.
+void lowerLanes(Halide::Pipeline &pipeline);
 
 } // namespace attn::lowering
 

@@ -173,7 +173,7 @@ private:
       lowerUnknownRanges(implementation->pipeline);
       lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);
-      lowerSumsOfLanes(implementation->pipeline);
+      lowerLanes(implementation->pipeline);
       transposeCopies(implementation->pipeline);
       divideInLanes(implementation->pipeline);
     }

@@ -101,12 +101,12 @@ protected:
   virtual Halide::Expr reduce(ReduceOp op) = 0;
   /// Called first for every value that an operation defines: a stage that keeps a value elsewhere returns it.
   virtual Halide::Expr stored(mlir::Value) { return {}; }
+  Scalar lowerOperation(mlir::Operation *op);
 
   StepLowering &kernel;
   Environment &environment;
 
 private:
-  Scalar lowerOperation(mlir::Operation *op);
   Scalar lowerInteger(mlir::Operation *op);
   Halide::Expr lowerFloat(mlir::Operation *op);
   Scalar read(ReadOp op);

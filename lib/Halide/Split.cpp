@@ -39,7 +39,7 @@ std::vector<Expr> Split::at(std::vector<Expr> first, Expr ofRow, Expr ofChunk) c
   return first;
 }
 
-std::vector<Expr> Split::stateAt(Expr column, Expr ofSpan) const {
+std::vector<Expr> Split::stateAt(Expr part, Expr ofSpan) const {
   Expr ofRow = 0, rowsBefore = 1, ofTask = 0, tasksBefore = 1;
   for (const Shared &index : shared) {
     ofRow += index.withinOf(index.index) * rowsBefore;
@@ -51,7 +51,7 @@ std::vector<Expr> Split::stateAt(Expr column, Expr ofSpan) const {
     ofTask += index.index * tasksBefore;
     tasksBefore *= index.size;
   }
-  return {column, ofRow, ofTask + ofSpan * tasksBefore};
+  return {part, ofRow, ofTask + ofSpan * tasksBefore};
 }
 
 /// `key` counts within the chunk.

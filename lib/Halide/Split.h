@@ -39,6 +39,7 @@ public:
 private:
   friend class SplitRegion;
   friend class KeyRegion;
+  friend class ColumnRegion;
 
   /// `count` register tiles of as many rows of a task at once, from tile `first` on.
   struct RowTile {
@@ -114,6 +115,7 @@ private:
     Halide::Func sums;  ///< (column, tile of keys, …), what a tile of keys adds.
     Halide::RDom keys;  ///< Of `sums`: the keys of a tile, or pairs of them.
     Halide::RDom tiles; ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
+    bool ofPairs;
   };
 
   /// For the sum's own indices.
@@ -138,8 +140,8 @@ private:
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
   /// The same at `ofRow` of the task, and at `ofChunk` if it is defined.
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first, Halide::Expr ofRow, Halide::Expr ofChunk = {}) const;
-  /// The state at the sum's own indices.
-  std::vector<Halide::Expr> stateAt(Halide::Expr column, Halide::Expr ofSpan) const;
+  /// A part of the state at the sum's own indices.
+  std::vector<Halide::Expr> stateAt(Halide::Expr part, Halide::Expr ofSpan) const;
   /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions and tiles of rows, if these are
   /// given.
   Halide::RDom tiles(int size, llvm::ArrayRef<Halide::Expr> inner = {}, const RowTile *ofRows = nullptr) const;
@@ -154,12 +156,12 @@ private:
   void defineWeights();
   void defineWeightPairs();
   /// The block of `output` that a tile of keys is added to.
-  Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block / plan.keyTile); }
-  /// What is read of a key for the rows of a tile.
-  Halide::Expr valueAt(Halide::Expr column, const TileKey &key);
-  /// `sum`, and the weight of `key` times its value in a column.
-  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, const TileKey &key);
-  Halide::Expr productOfKeys(ColumnTile &tile);
+  Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block() / plan.keyTile); }
+  /// What is read of a key for the rows of a tile, where there is such a column: everywhere if `isThere` is undefined.
+  Halide::Expr valueAt(Halide::Expr column, const TileKey &key, Halide::Expr isThere = {});
+  /// `sum`, and the weight of `key` times its value in a column, of which there may be none.
+  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, const TileKey &key, bool mayBeSurplus);
+  Halide::Expr productOfPair(Halide::Expr column, const TileKey &key);
   void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows);
   void defineOutput();
   void defineState();
@@ -225,7 +227,8 @@ private:
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,
       merged;
-  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, restKeys, chunks, allSpans;
+  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, allSpans;
+  Halide::RDom parts; ///< Of the state: lanes, vectors, chunks.
   std::vector<ColumnTile> columnTiles;
   std::vector<Subscript> subscripts;
   /// What terms read for a row, or pairs of it: (indices of the reduction…, row, task).
@@ -266,6 +269,20 @@ protected:
 private:
   Split &split;
   Environment first;
+};
+
+/// The value in a column, which is read where it is there.
+class ColumnRegion : public PlainRegion {
+public:
+  ColumnRegion(Split &split, Environment &environment, Halide::Expr isThere)
+      : PlainRegion(split.kernel, environment), split(split), isThere(std::move(isThere)) {}
+
+protected:
+  Halide::Expr stored(mlir::Value value) override;
+
+private:
+  Split &split;
+  Halide::Expr isThere;
 };
 
 } // namespace attn::lowering

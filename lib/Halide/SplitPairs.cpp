@@ -55,14 +55,12 @@ void Split::defineWeightPairs() {
   weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
 }
 
-/// What a tile's pairs of keys add, in a loop that ends with the last key.
-Expr Split::productOfKeys(ColumnTile &tile) {
-  Expr pair = keyTile * (plan.keyTile / 2) + tile.keys.x;
-  tile.keys.where(keyBinding(2 * pair).expr < keyCount);
-  Expr values = atKey(thatIsThere(2 * pair, tile.rows), [&](const TileKey &key) {
-    return pairOf(valueAt(e, key), valueAt(e, secondOf(key)));
+/// What `key` and the one after it add to a column.
+Expr Split::productOfPair(Expr column, const TileKey &key) {
+  Expr values = atKey(key, [&](const TileKey &key) {
+    return pairOf(valueAt(column, key), valueAt(column, secondOf(key)));
   });
-  return productOfPairs(weightPairs(at({pair})), values);
+  return productOfPairs(weightPairs(at({key.key / 2})), values);
 }
 
 } // namespace attn::lowering

@@ -176,7 +176,8 @@ void Split::defineRange() {
     times(index.groups);
   for (const Own &index : own)
     times(index.size);
-  Expr size = kernel.derivedSize("least_span", plan.span / keyBlocks / plan.block * plan.block, plan.block);
+  constexpr int step = 64; // keys, of which each span has a multiple
+  Expr size = kernel.derivedSize("least_span", plan.span / keyBlocks / step * step, step);
   Expr shortestOfAll = ceilDivide(Halide::max(keyCount, 1), size);
   spans = kernel.derivedSize("spans", Halide::clamp(ceilDivide(target, count), 1, shortestOfAll), 1);
   mostChunks = kernel.derivedSize("chunks", ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk), 1);

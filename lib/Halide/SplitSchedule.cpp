@@ -27,7 +27,7 @@ void Split::computeInChunk(Func &stage, const LoopLevel &level) {
 
 /// The same, for all rows of the task. That there is one is not seen from stages that ask for it in several ways.
 void Split::computeRowsInChunk(Func &stage) {
-  computeInChunk(stage, LoopLevel(state, chunks.x));
+  computeInChunk(stage, LoopLevel(state, parts.z));
   if (shared.empty())
     stage.bound(row, 0, 1);
 }
@@ -57,7 +57,13 @@ void Split::scheduleState() {
     pack.func.vectorize(pack.func.args()[0], lanes, pack.ofPairs ? TailStrategy::RoundUp : TailStrategy::GuardWithIf);
   }
   state.compute_root().align_bounds(e, lanes).vectorize(e, lanes);
-  state.update().reorder(e, row, chunks.x, task).vectorize(e, lanes, TailStrategy::RoundUp).parallel(task);
+  state.update()
+      .reorder(parts.x, parts.y, row, parts.z, task)
+      .allow_race_conditions()
+      .vectorize(parts.x)
+      .parallel(task);
+  if (softmax)
+    state.update().partition(parts.y, Halide::Partition::Always);
 }
 
 void Split::scheduleProduct(Product &product) {
@@ -122,7 +128,7 @@ void Split::scheduleTile(ColumnTile &tile, unsigned update) {
   computeInChunk(tile.sums, LoopLevel(output, all[3]));
   tile.sums.bound_extent(e, tile.vectors * lanes).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
   Var vectors("vectors$"), column("column$");
-  int width = pairsWeights ? 2 * lanes : lanes; // of a load
+  int width = tile.ofPairs ? 2 * lanes : lanes; // of a load
   tile.sums.split(e, vectors, column, width).vectorize(column).unroll(vectors).unroll(row);
   tile.sums.update()
       .split(e, vectors, column, width, TailStrategy::RoundUp)
@@ -146,7 +152,7 @@ void Split::schedule() {
   scheduleState();
   for (Product &product : products)
     scheduleProduct(product);
-  LoopLevel inChunk(state, chunks.x);
+  LoopLevel inChunk(state, parts.z);
   computeInChunk(start, inChunk);
   computeInChunk(visited, inChunk);
   if (lower.defined())
@@ -178,15 +184,11 @@ void Split::schedule() {
   if (!softmax || weights.name() != exponential.name())
     overKeys(weights, weightKeys);
   computeRowsInChunk(output);
-  output.bound(block, 0, plan.chunk / plan.block).align_bounds(e, lanes).vectorize(e, lanes);
+  output.bound(block, 0, plan.chunk / plan.block()).align_bounds(e, lanes).vectorize(e, lanes);
   for (auto [update, tile] : llvm::enumerate(columnTiles))
     scheduleTile(tile, update);
   if (pairsWeights)
     schedulePairs();
-  output.update(columnTiles.size())
-      .reorder(restKeys[0], restKeys[1], row, restKeys[2])
-      .allow_race_conditions()
-      .vectorize(restKeys[0], lanes, TailStrategy::GuardWithIf);
 }
 
 } // namespace attn::lowering

@@ -191,10 +191,10 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.bf16Pairs = plan.split.bf16Pairs = machine.bf16Pairs && !isDouble;
   plan.split.rowTile = machine.vectorRegisters >= 32 ? 4 : 2;
   plan.split.valueVectors = 2 * plan.split.rowTile;
-  // Of all heads of a token, so that scores of the chunk stay in the second cache.
+  // Of all heads of a token: scores of the chunk stay in the second cache, and what a tile of keys reads in the first.
   kernel.walk([&](WeightedSumOp sum) {
     if (isFusible(sum) && indexWithinKeys(sum))
-      plan.split.chunk = 256;
+      plan.split.chunk = 256, plan.split.keyTile = 8, plan.split.ahead = 16;
   });
   plan.narrow = plan.tile;
   plan.narrow.queries = plan.lanes;

@@ -79,10 +79,11 @@ void Plan::print(llvm::raw_ostream &os) const {
   if (some(PlanKind::NarrowTiles))
     ::print(os, "narrow", narrow);
   if (some(PlanKind::Split))
-    os << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block << ", spans for "
+    os << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block() << ", spans for "
        << split.tasks << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of "
-       << split.rowTile << " rows: " << split.scoreKeys << " keys x " << lanes
-       << " terms, and of 2 rows: " << split.keyTile << " keys x " << split.valueVectors * lanes << " outputs"
+       << split.scoreKeys << " keys x " << lanes << " terms, or of " << split.rowTile << " rows, and for "
+       << split.keyTile << " keys of " << split.valueVectors * lanes << " outputs, or of " << split.valueRows
+       << " rows x " << 2 * lanes
        << (split.bf16Pairs ? ", bf16 in pairs" : "") << '\n';
   os << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums)

@@ -63,9 +63,8 @@ struct TilePlan {
 struct SplitPlan {
   int rows = 16;           ///< The most rows of an index that share keys in one pass over them.
   int rowsWithinKeys = 32; ///< The most of an index that chooses among what lies together at a key.
-  int chunk = 1024;        ///< Keys between two rescalings: a multiple of block.
+  int chunk = 1024;        ///< Keys between two rescalings.
   int span = 512;          ///< No span is shorter.
-  int block = 64;          ///< Keys whose weighted sums are added in order: a multiple of keyTile.
   int rowTile = 4;   ///< Rows that share keys in a register tile of the scores.
   int scoreKeys = 8; ///< Keys of a register tile of the scores of one row; half as many are in one of several.
   int keyTile = 16;  ///< Keys of the weighted sum that are added for a row before the next row's turn.
@@ -76,6 +75,9 @@ struct SplitPlan {
   int ahead = 32;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
+
+  /// Keys whose tiles are added in order: a chunk is a multiple of it, and it is one of keyTile.
+  int block() const { return std::min(chunk, 256); }
 };
 
 /// The loop nests of docs/plans.md.
