@@ -18,6 +18,11 @@ Expr readWhere(Expr condition, Expr value) {
   return Call::make(value.type(), readName, {condition, value}, Call::PureExtern);
 }
 
+const Call *asReadWhere(const Expr &value) {
+  const auto *call = value.as<Call>();
+  return call && call->name == readName ? call : nullptr;
+}
+
 namespace {
 /// Lets loads of vectors read where a condition holds alone.
 class ReadWhere : public IRMutator {
@@ -112,7 +117,7 @@ class LowerLanes : public IRMutator {
   }
 
   Expr visit(const Call *op) override {
-    if (op->name == readName)
+    if (asReadWhere(op))
       return read(op);
     if (op->name != sumName)
       return IRMutator::visit(op);

@@ -14,6 +14,8 @@ Halide::Expr sumOfLanes(const std::vector<Halide::Expr> &values);
 
 /// `value`, a number of a tensor, where `condition` holds. In lanes where it does not nothing is read, and they are 0.
 Halide::Expr readWhere(Halide::Expr condition, Halide::Expr value);
+/// The call of condition and value that `value` is, if it was made so.
+const Halide::Internal::Call *asReadWhere(const Halide::Expr &value);
 
 /// What those become, once Halide has vectorised `pipeline`.
 void lowerLanes(Halide::Pipeline &pipeline);

@@ -134,6 +134,7 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
   machine.vectorRegisters = many ? 32 : 16;
   machine.bf16Pairs = target.has_feature(Target::AVX512_Zen4) || target.has_feature(Target::AVX512_Zen5) ||
                       target.has_feature(Target::AVX512_SapphireRapids);
+  machine.maskedLoads = target.has_feature(Target::AVX512_Skylake);
   // Zen 4 computes 512 bits in two halves.
   machine.multiplyAdds = target.has_feature(Target::AVX512_Zen4) && !target.has_feature(Target::AVX512_Zen5) ? 1 : 2;
   if (text == "host") {

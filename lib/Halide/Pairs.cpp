@@ -1,6 +1,7 @@
 //===- Pairs.cpp - Products of bf16 numbers, two at a time ------------------===//
 
 #include "Pairs.h"
+#include "Lanes.h"
 
 #include <map>
 
@@ -13,8 +14,12 @@ static const char joinName[] = "attn_pair_of_bits";
 static const char roundName[] = "attn_round_to_pair";
 static const char productName[] = "attn_product_of_pairs";
 
-/// The bits of a number that was read from a bf16 tensor; undefined for others.
+/// The bits of a number that was read from a bf16 tensor, in all lanes or in some; undefined for others.
 static Expr bitsInMemory(const Expr &value) {
+  if (const Call *some = asReadWhere(value)) {
+    Expr bits = bitsInMemory(some->args[1]);
+    return bits.defined() ? readWhere(some->args[0], bits) : Expr();
+  }
   const auto *widened = value.as<Cast>();
   return widened && widened->value.type().is_bfloat() ? reinterpret<uint16_t>(widened->value) : Expr();
 }

@@ -115,7 +115,11 @@ private:
     Halide::Func sums;  ///< (column, tile of keys, …), what a tile of keys adds.
     Halide::RDom keys;  ///< Of `sums`: the keys of a tile, or pairs of them.
     Halide::RDom tiles; ///< Lanes, vectors, rows of a tile, tiles of columns, tiles of rows, tiles of keys.
-    bool ofPairs;
+  };
+  /// A column of the values.
+  struct Column {
+    Halide::Expr index;
+    Halide::Expr isThere; ///< Undefined where it is for certain.
   };
 
   /// For the sum's own indices.
@@ -155,14 +159,14 @@ private:
   void defineScore();
   void defineWeights();
   void defineWeightPairs();
+  /// The size of the value index.
+  Halide::Expr columnCount() { return extent(kernel, op.getResult().getType().getShape().back()); }
   /// The block of `output` that a tile of keys is added to.
   Halide::Expr blockOf(Halide::Expr tile) const { return tile / (plan.block() / plan.keyTile); }
-  /// What is read of a key for the rows of a tile, where there is such a column: everywhere if `isThere` is undefined.
-  Halide::Expr valueAt(Halide::Expr column, const TileKey &key, Halide::Expr isThere = {});
-  /// `sum`, and the weight of `key` times its value in a column, of which there may be none.
-  Halide::Expr plusKey(Halide::Expr sum, Halide::Expr column, const TileKey &key, bool mayBeSurplus);
-  Halide::Expr productOfPair(Halide::Expr column, const TileKey &key);
-  void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows);
+  /// What is read of a key for the rows of a tile.
+  Halide::Expr valueAt(const Column &column, const TileKey &key);
+  Halide::Expr plusKeys(Halide::Expr sum, const Column &column, const TileKey &key);
+  void addColumnTile(int vectors, Halide::Expr first, Halide::Expr count, const RowTile &rows, bool isLast);
   void defineOutput();
   void defineState();
   void defineMerged();

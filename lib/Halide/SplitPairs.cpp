@@ -55,12 +55,4 @@ void Split::defineWeightPairs() {
   weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
 }
 
-/// What `key` and the one after it add to a column.
-Expr Split::productOfPair(Expr column, const TileKey &key) {
-  Expr values = atKey(key, [&](const TileKey &key) {
-    return pairOf(valueAt(column, key), valueAt(column, secondOf(key)));
-  });
-  return productOfPairs(weightPairs(at({key.key / 2})), values);
-}
-
 } // namespace attn::lowering

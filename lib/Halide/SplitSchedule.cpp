@@ -128,7 +128,7 @@ void Split::scheduleTile(ColumnTile &tile, unsigned update) {
   computeInChunk(tile.sums, LoopLevel(output, all[3]));
   tile.sums.bound_extent(e, tile.vectors * lanes).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
   Var vectors("vectors$"), column("column$");
-  int width = tile.ofPairs ? 2 * lanes : lanes; // of a load
+  int width = pairsWeights ? 2 * lanes : lanes; // of a load
   tile.sums.split(e, vectors, column, width).vectorize(column).unroll(vectors).unroll(row);
   tile.sums.update()
       .split(e, vectors, column, width, TailStrategy::RoundUp)

@@ -2,6 +2,7 @@
 
 #include "Lanes.h"
 #include "Mathematics.h"
+#include "Pairs.h"
 #include "Split.h"
 
 using Halide::Expr;
@@ -22,78 +23,79 @@ Expr ColumnRegion::stored(mlir::Value value) {
   return readWhere(isThere, lowerOperation(value.getDefiningOp()).expr);
 }
 
-Expr Split::valueAt(Expr column, const TileKey &key, Expr isThere) {
+Expr Split::valueAt(const Column &column, const TileKey &key) {
   Environment environment = bind(op.getBody(), keyBinding(key.key, key.isThere));
-  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column;
+  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column.index;
   Environment first = ofBlock(environment, blockOfTile(key.rows));
   keepSubscripts(yielded(op.getBody(), 1), first, key.kept, firstOfTile(key.rows));
-  return ColumnRegion(*this, first, isThere).expression(yielded(op.getBody(), 1));
+  return ColumnRegion(*this, first, column.isThere).expression(yielded(op.getBody(), 1));
 }
 
-Expr Split::plusKey(Expr sum, Expr column, const TileKey &key, bool mayBeSurplus) {
-  Expr columns = extent(kernel, op.getResult().getType().getShape().back());
-  Expr isThere = mayBeSurplus ? column < columns : Expr();
-  if (mayBeSurplus)
-    column = Halide::unsafe_promise_clamped(column, 0, columns - 1);
-  Expr added = atKey(key, [&](const TileKey &key) { return valueAt(column, key, isThere); });
-  return plusWeighted(op, sum, weights(at({key.key})), added);
+/// A weight times its value in a column is added to `sum`, for `key`, or for it and the one after it.
+Expr Split::plusKeys(Expr sum, const Column &column, const TileKey &key) {
+  Expr values = atKey(key, [&](const TileKey &key) {
+    Expr value = valueAt(column, key);
+    return pairsWeights ? pairOf(value, valueAt(column, secondOf(key))) : value;
+  });
+  return pairsWeights ? sum + productOfPairs(weightPairs(at({key.key / 2})), values)
+                      : plusWeighted(op, sum, weights(at({key.key})), values);
 }
 
-/// `count` tiles of `vectors` vectors of columns, from `first` on, for the rows of `rowTile`. A loop over keys ends with
-/// the last one. A single vector is the last and may have more lanes than there are columns.
-void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &rowTile) {
-  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}, pairsWeights && vectors > 1};
-  int each = tile.ofPairs ? 2 : 1;
+/// `count` tiles of `vectors` vectors of columns, from `first` on, for the rows of `rowTile`. A loop over keys ends
+/// with the last one.
+void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &rowTile, bool isLast) {
+  ColumnTile tile{vectors, rowTile.rows, {}, {}, {}};
   tile.sums = Func(kernel.uniqueName(func.name() + "_tile"));
   tile.sums(stageVars({e, keyTile})) = constant(computeType(op.getResult().getType().getElementType()), 0);
+  int each = pairsWeights ? 2 : 1;
   tile.keys = RDom(0, plan.keyTile / each);
-  Expr key = keyTile * plan.keyTile + tile.keys.x * each;
+  Expr key = keyTile * plan.keyTile + tile.keys.x * each, columns = columnCount();
   tile.keys.where(keyBinding(key).expr < keyCount);
-  Expr sum = tile.sums(at({e, keyTile}));
-  tile.sums(at({e, keyTile})) = tile.ofPairs ? sum + productOfPair(e, thatIsThere(key, tile.rows))
-                                             : plusKey(sum, e, thatIsThere(key, tile.rows), vectors == 1);
+  Column column{e, {}};
+  if (isLast)
+    column = {Halide::unsafe_promise_clamped(e, 0, columns - 1), e < columns};
+  tile.sums(at({e, keyTile})) = plusKeys(tile.sums(at({e, keyTile})), column, thatIsThere(key, tile.rows));
 
   tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
   const RDom &all = tile.tiles;
-  Expr firstColumn = first + all[3] * vectors * lanes, column = firstColumn + all[1] * lanes + all[0];
   Expr ofRow = all[4] * rowTile.rows + all[2];
+  Expr firstOfTile = first + all[3] * vectors * lanes;
+  Column readAhead{Halide::unsafe_promise_clamped(firstOfTile, 0, columns - 1), {}};
+  Expr columnOfOutput = firstOfTile + all[1] * lanes + all[0];
   Expr added = beforeNextPages(
-      tile.sums(at({column, all[5]}, ofRow)), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,
-      [&](const TileKey &key) { return Halide::Internal::substitute(row.name(), ofRow, valueAt(firstColumn, key)); });
-  output(at({column, blockOf(all[5])}, ofRow)) += added;
+      tile.sums(at({columnOfOutput, all[5]}, ofRow)), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,
+      [&](const TileKey &key) { return Halide::Internal::substitute(row.name(), ofRow, valueAt(readAhead, key)); });
+  output(at({columnOfOutput, blockOf(all[5])}, ofRow)) += added;
   columnTiles.push_back(tile);
 }
 
 void Split::defineOutput() {
-  Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0);
+  Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0), columns = columnCount();
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(stageVars({e, block})) = zero;
-  // Register tiles, and what is left of the columns.
-  Expr columns = extent(kernel, op.getResult().getType().getShape().back()), whole;
-  for (const RowTile &rowTile : rowTiles(plan.valueRows)) {
-    whole = 0;
-    bool isOneRow = rowTile.rows == 1;
-    for (int vectors = isOneRow ? plan.valueVectors / (pairsWeights ? 2 : 1) : 2; vectors > 1; vectors /= 2) {
-      Expr count = kernel.derivedSize("column_tiles", (columns - whole) / (lanes * vectors), 0);
+  for (const RowTile &rows : rowTiles(plan.valueRows)) {
+    int vectors = rows.rows > 1 ? 2 : plan.valueVectors, last = plan.masksColumns ? std::max(vectors / 2, 2) : 1;
+    Expr done = 0; // of the columns
+    for (vectors = std::max(vectors, last); vectors >= last; vectors /= 2) {
+      bool isLast = vectors == last;
+      Expr left = columns - done + (isLast ? lanes * vectors - 1 : 0);
+      Expr count = kernel.derivedSize("column_tiles", left / (lanes * vectors), 0);
       if (!Halide::Internal::is_const_zero(count))
-        addColumnTile(vectors, whole, count, rowTile);
-      whole = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
+        addColumnTile(vectors, done, count, rows, isLast);
+      done = Halide::Internal::simplify(columns / (lanes * vectors) * (lanes * vectors));
     }
   }
-  Expr count = kernel.derivedSize("column_tiles", ceilDivide(columns - whole, lanes), 0);
-  if (!Halide::Internal::is_const_zero(count))
-    addColumnTile(1, whole, count, RowTile{1, 0, rowCount});
 }
 
 //===----------------------------------------------------------------------===//
 // The state of a span, and of all
 //===----------------------------------------------------------------------===//
 
-/// A row's state is a vector of its own, and its outputs. The vector has the maximum, the sum, and what the last chunk has
-/// scaled the outputs before it and its own by: the vectors of outputs, which follow, find these there.
+/// A row's state is a vector of its own, and its outputs. The vector has the maximum, the sum, and what the last chunk
+/// has scaled the outputs before it and its own by: the vectors of outputs, which follow, find these there.
 void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  Expr zero = constant(type, 0), vectors = ceilDivide(extent(kernel, op.getResult().getType().getShape().back()), lanes);
+  Expr zero = constant(type, 0), vectors = ceilDivide(columnCount(), lanes);
   enum { Maximum, Sum, OldScale, NewScale };
   int before = softmax ? 1 : 0; // vectors that are no outputs
   parts = RDom({{0, lanes}, {0, before + vectors}, {0, mostChunks}});
@@ -150,8 +152,7 @@ void Split::defineMerged() {
   total(rowOf) = larger(total(rowOf), found(0));
   Expr scale = exp2OfNonPositive(found(0) - total(rowOf));
   merged(vars) = Halide::Tuple(sink.defined() ? exp2OfNonPositive(sink - total(rowOf)) : zero, zero);
-  merged(element) =
-      Halide::Tuple(merged(element)[0] + found(1) * scale, merged(element)[1] + found(lanes + e) * scale);
+  merged(element) = Halide::Tuple(merged(element)[0] + found(1) * scale, merged(element)[1] + found(lanes + e) * scale);
 }
 
 void Split::defineResult() {

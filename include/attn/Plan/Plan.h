@@ -29,6 +29,7 @@ struct Machine {
   unsigned vectorBytes = 16;     ///< Width of a vector register.
   unsigned vectorRegisters = 16; ///< How many of them there are.
   bool bf16Pairs = false;        ///< Multiplies two pairs of bf16 numbers and adds the products to a float.
+  bool maskedLoads = false;      ///< Loads some lanes of a vector alone, of any dtype.
   Device device = Device::Cpu;   ///< What runs the kernels.
   /// Whose tensor cores kernels are compiled for, the newest first. None: all kernels are Halide's.
   std::vector<CudaArchitecture> tensorCores;
@@ -65,16 +66,19 @@ struct SplitPlan {
   int rowsWithinKeys = 32; ///< The most of an index that chooses among what lies together at a key.
   int chunk = 1024;        ///< Keys between two rescalings.
   int span = 512;          ///< No span is shorter.
-  int rowTile = 4;   ///< Rows that share keys in a register tile of the scores.
-  int scoreKeys = 8; ///< Keys of a register tile of the scores of one row; half as many are in one of several.
-  int keyTile = 16;  ///< Keys of the weighted sum that are added for a row before the next row's turn.
-  /// Vectors of value columns in a register tile of the weighted sum of one row; half as many, and so on, are in those of
-  /// what is left. A power of two. A tile of several rows has 2 vectors.
+  int rowTile = 4;         ///< Rows that share keys in a register tile of the scores.
+  int scoreKeys = 8;       ///< Keys of a register tile of the scores of one row; half as many are in one of several.
+  int keyTile = 16;        ///< Keys of the weighted sum that are added for a row before the next row's turn.
+  /// Vectors of columns in a register tile of the weighted sum of one row, a power of two. Tiles of the columns that
+  /// are left have half as many, and so on.
   int valueVectors = 8;
-  int valueRows = 4;      ///< Rows that share values in a register tile of the weighted sum.
+  int valueRows = 4;      ///< Rows that share values in a register tile of the weighted sum, of 2 vectors.
   int ahead = 32;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
+  /// The last tile of columns reads values in some of its lanes alone: it has as many vectors as the second tile. Where
+  /// that takes an instruction for each lane, it has one.
+  bool masksColumns = false;
 
   /// Keys whose tiles are added in order: a chunk is a multiple of it, and it is one of keyTile.
   int block() const { return std::min(chunk, 256); }
