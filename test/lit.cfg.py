@@ -23,6 +23,8 @@ config.substitutions.append(("%python", config.python))
 config.substitutions.append(("%bin", os.path.join(config.attn_binary_root, "bin")))
 config.substitutions.append(("%source", config.attn_source_root))
 config.substitutions.append(("%mlir_include", os.path.join(os.path.dirname(config.llvm_tools_dir), "include")))
+if platform.machine() == "x86_64":
+    config.available_features.add("x86-64")
 if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc"):
     config.available_features.add("arm64-emulator")
 if shutil.which("qemu-x86_64") and platform.machine() == "x86_64":

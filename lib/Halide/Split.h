@@ -233,6 +233,7 @@ private:
       merged;
   Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, allSpans;
   Halide::RDom parts; ///< Of the state: lanes, vectors, chunks.
+  int firstOutput;    ///< Of those vectors.
   std::vector<ColumnTile> columnTiles;
   std::vector<Subscript> subscripts;
   /// What terms read for a row, or pairs of it: (indices of the reduction…, row, task).

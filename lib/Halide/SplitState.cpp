@@ -91,21 +91,25 @@ void Split::defineOutput() {
 // The state of a span, and of all
 //===----------------------------------------------------------------------===//
 
-/// A row's state is a vector of its own, and its outputs. The vector has the maximum, the sum, and what the last chunk
-/// has scaled the outputs before it and its own by: the vectors of outputs, which follow, find these there.
+namespace {
+/// What a row's state has before its outputs. The scales are what the last chunk has scaled the outputs before it and
+/// its own by: the vectors of outputs, which follow, find them there. They come first, for the maximum and the sum that
+/// they are made from may be another vector.
+enum PartOfRow { OldScale, NewScale, Maximum, Sum, partsOfRow };
+} // namespace
+
 void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0), vectors = ceilDivide(columnCount(), lanes);
-  enum { Maximum, Sum, OldScale, NewScale };
-  int before = softmax ? 1 : 0; // vectors that are no outputs
-  parts = RDom({{0, lanes}, {0, before + vectors}, {0, mostChunks}});
+  firstOutput = softmax ? (partsOfRow + lanes - 1) / lanes : 0;
+  parts = RDom({{0, lanes}, {0, firstOutput + vectors}, {0, mostChunks}});
   parts.where(parts.z < chunksOfSpan);
   state = Func(kernel.uniqueName(func.name() + "_state"));
   auto ofChunk = [&](const Func &stage, std::vector<Expr> first) {
     return Expr(stage(at(std::move(first), row, parts.z)));
   };
   auto old = [&](Expr part) { return Expr(state(part, row, task)); };
-  Expr part = parts.y * lanes + parts.x, column = Halide::max(parts.y - before, 0) * lanes + parts.x;
+  Expr part = parts.y * lanes + parts.x, column = Halide::max(parts.y - firstOutput, 0) * lanes + parts.x;
   std::vector<Expr> blocks; // that are made apart, so that no chain of additions is long
   for (int index = 0; index < plan.chunk / plan.block(); ++index)
     blocks.push_back(ofChunk(output, {column, index}));
@@ -119,9 +123,9 @@ void Split::defineState() {
   Expr chunkMaximum = ofChunk(maximum, {}), newMaximum = larger(old(Maximum), chunkMaximum);
   Expr oldScale = exp2OfNonPositive(old(Maximum) - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
   Expr newSum = old(Sum) * oldScale + ofChunk(sum, {}) * newScale;
-  Expr ofRow = select(parts.x == Maximum, newMaximum, parts.x == Sum, newSum, parts.x == OldScale, oldScale, newScale);
+  Expr ofRow = select(part == OldScale, oldScale, part == NewScale, newScale, part == Maximum, newMaximum, newSum);
   Expr ofColumn = old(part) * old(OldScale) + chunkOutput * old(NewScale);
-  state(part, row, task) = select(parts.y > 0, Halide::likely(ofColumn), ofRow);
+  state(part, row, task) = select(parts.y >= firstOutput, Halide::likely(ofColumn), ofRow);
 }
 
 /// What the spans have found, and the sink, together.
@@ -149,10 +153,11 @@ void Split::defineMerged() {
     start = larger(start, sink);
   }
   total(rowVars) = start;
-  total(rowOf) = larger(total(rowOf), found(0));
-  Expr scale = exp2OfNonPositive(found(0) - total(rowOf));
+  total(rowOf) = larger(total(rowOf), found(Maximum));
+  Expr scale = exp2OfNonPositive(found(Maximum) - total(rowOf));
   merged(vars) = Halide::Tuple(sink.defined() ? exp2OfNonPositive(sink - total(rowOf)) : zero, zero);
-  merged(element) = Halide::Tuple(merged(element)[0] + found(1) * scale, merged(element)[1] + found(lanes + e) * scale);
+  merged(element) = Halide::Tuple(merged(element)[0] + found(Sum) * scale,
+                                  merged(element)[1] + found(firstOutput * lanes + e) * scale);
 }
 
 void Split::defineResult() {

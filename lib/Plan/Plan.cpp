@@ -195,7 +195,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   // Of all heads of a token: scores of the chunk stay in the second cache, and what a tile of keys reads in the first.
   kernel.walk([&](WeightedSumOp sum) {
     if (isFusible(sum) && indexWithinKeys(sum))
-      plan.split.chunk = 256, plan.split.keyTile = 8, plan.split.ahead = 16;
+      plan.split.chunk = 256, plan.split.keyTile = plan.split.ahead = 8;
   });
   plan.narrow = plan.tile;
   plan.narrow.queries = plan.lanes;

@@ -1,5 +1,8 @@
 """Few queries: the split plan, and its border with the tiled one."""
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 
@@ -94,6 +97,43 @@ def test_nothing_is_read_beyond_the_last_key(dtype, tolerance, h):
             torch.testing.assert_close(kernel(q, k, v).double(), expected, rtol=tolerance, atol=tolerance)
 
 
+def before_unreadable_memory(values):
+    """A copy of a tensor that ends where a page of memory begins that cannot be read."""
+    import torch
+
+    size = values.numel() * values.element_size()
+    readable = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, readable + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(start + readable), mmap.PAGESIZE, 0) == 0
+    copy = torch.frombuffer(memory, dtype=values.dtype, count=values.numel(), offset=readable - size)
+    return copy.view(values.shape).copy_(values)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("f32", 2e-6), ("bf16", 2e-2), ("f16", 2e-3)])
+@pytest.mark.parametrize("h", [2, 8], ids=["own keys", "shared keys"])
+def test_nothing_is_read_beyond_the_last_column(dtype, tolerance, h):
+    torch = pytest.importorskip("torch")
+    kernel = attn.compile(
+        f"""attention ends({GROUPS}) {{
+              weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]))
+              out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
+              return out
+            }}""",
+        dtype=dtype,
+    )
+    element = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    torch.manual_seed(h)
+    for d, e in ((1, 1), (16, 31), (33, 64), (40, 72), (70, 250)):
+        for n in (1, 2, 17, 65):
+            q, k, v = (torch.randn(shape) for shape in ((1, h, 1, d), (1, 2, n, d), (1, 2, n, e)))
+            q, k, v = (each.to(element) for each in (q / d**0.5, k, v))
+            q, k, v = (before_unreadable_memory(each) for each in (q, k, v))
+            keys, values = (each.double().repeat_interleave(h // 2, dim=1) for each in (k, v))
+            expected = torch.softmax(q.double() @ keys.mT, -1) @ values
+            torch.testing.assert_close(kernel(q, k, v).double(), expected, rtol=tolerance, atol=tolerance)
+
+
 def test_scores_that_read_nothing_at_keys():
     kernel = attn.compile("""
         attention places(q: f32[H, D], v: f32[N, E]) {
@@ -167,7 +207,7 @@ def test_other_dtypes(dtype, tolerance):
         (1, 3, 7, 1, 1, 1, 1),  # more key heads than heads
     ],
 )
-def test_values_in_bf16_are_packed_once_for_heads_that_share_them(b, h, g, m, n, d, e):
+def test_values_in_bf16_are_paired_for_heads_that_share_them(b, h, g, m, n, d, e):
     torch = pytest.importorskip("torch")
     kernel = attn.compile(f"""
         attention halves({GROUPS.replace("f32", "bf16")}) {{
