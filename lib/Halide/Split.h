@@ -5,12 +5,13 @@
 // say what is computed, SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
-//     state = (−∞, 0, 0)                              maximum, sum, output of each row
+//     state = maximum −∞, sum 0, outputs 0            of each row
 //     for chunks of keys of the span:
 //       score   = products of rows and keys           lanes along the reduction, register tiles of rows × keys
 //       maximum of the chunk                          lanes along keys
 //       weights = 2^(score − maximum)                 lanes along keys
-//       sum, output of the chunk                      lanes along the value index, register tiles of rows × columns
+//       sum of the chunk                              lanes along keys
+//       output of the chunk                           lanes along the value index, register tiles of rows × columns
 //       merge them into the state, rescaled to the larger maximum
 //   for rows:
 //     merge the spans' states; output / sum

@@ -2,8 +2,8 @@
 //
 // Where the processor multiplies pairs of bf16 numbers (Pairs.h), a score of bf16 queries and keys is made of pairs
 // along the reduction, as they lie in memory. A bf16 output of bf16 values, weighted by a softmax alone, is made of
-// pairs of neighbouring keys, as in the tiled plan (TilePairs.cpp), but that they are paired where they are used: a tile
-// has all rows of most tasks.
+// pairs of neighbouring keys, as in the tiled plan (TilePairs.cpp), but that they are paired where they are used: a
+// tile has all rows of most tasks.
 //
 //===----------------------------------------------------------------------===//
 

@@ -21,8 +21,8 @@ static std::string byteCount(uint64_t bytes) {
 
 void Machine::print(llvm::raw_ostream &os) const {
   os << "target: " << target << "\nvectors: " << vectorBytes << " bytes, " << vectorRegisters << " registers, "
-     << multiplyAdds
-     << " of multiply-adds begin in a clock" << (maskedLoads ? ", loads of some lanes alone" : "") << "\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
+     << multiplyAdds << " of multiply-adds begin in a clock" << (maskedLoads ? ", loads of some lanes alone" : "")
+     << "\nbf16: " << (bf16Pairs ? "products of pairs" : "widened to f32") << '\n';
   for (const CudaArchitecture &architecture : tensorCores)
     os << (&architecture == &tensorCores.front() ? "tensor cores: " : ", ") << architecture.name();
   if (!tensorCores.empty())
@@ -83,8 +83,7 @@ void Plan::print(llvm::raw_ostream &os) const {
        << split.tasks << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of 1 x "
        << split.scoreKeys << " and " << split.rowTile << " x " << std::max(split.scoreKeys / 2, 2)
        << " scores, and for " << split.keyTile << " keys of 1 x " << split.valueVectors * lanes << " and "
-       << split.valueRows << " x " << 2 * lanes << " outputs"
-       << (split.bf16Pairs ? ", bf16 in pairs" : "") << '\n';
+       << split.valueRows << " x " << 2 * lanes << " outputs" << (split.bf16Pairs ? ", bf16 in pairs" : "") << '\n';
   os << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums)
     sum.print(os, "by rows");
