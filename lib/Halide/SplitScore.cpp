@@ -124,7 +124,7 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   ReduceKind kind = product.op.getKind();
   sizes[0] = sizes[0] / (lanes * each);
   bool isLoop = rowTile.rows == 1;
-  int keysOfTile = isLoop ? plan.scoreKeys : std::max(plan.scoreKeys / 2, 2);
+  int keysOfTile = isLoop ? plan.scoreKeys : plan.scoreKeysOfSeveral();
   if (isLoop)
     sizes.push_back(keysOfTile);
   ScoreTile tile{rowTile.rows, keysOfTile, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};

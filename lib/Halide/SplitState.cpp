@@ -59,9 +59,9 @@ void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &ro
   tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
   const RDom &all = tile.tiles;
   Expr ofRow = all[4] * rowTile.rows + all[2];
-  Expr firstOfTile = first + all[3] * vectors * lanes;
-  Column readAhead{Halide::unsafe_promise_clamped(firstOfTile, 0, columns - 1), {}};
-  Expr columnOfOutput = firstOfTile + all[1] * lanes + all[0];
+  Expr firstColumn = first + all[3] * vectors * lanes;
+  Column readAhead{Halide::unsafe_promise_clamped(firstColumn, 0, columns - 1), {}};
+  Expr columnOfOutput = firstColumn + all[1] * lanes + all[0];
   Expr added = beforeNextPages(
       tile.sums(at({columnOfOutput, all[5]}, ofRow)), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,
       [&](const TileKey &key) { return Halide::Internal::substitute(row.name(), ofRow, valueAt(readAhead, key)); });
@@ -74,7 +74,8 @@ void Split::defineOutput() {
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(stageVars({e, block})) = zero;
   for (const RowTile &rows : rowTiles(plan.valueRows)) {
-    int vectors = rows.rows > 1 ? 2 : plan.valueVectors, last = plan.masksColumns ? std::max(vectors / 2, 2) : 1;
+    int vectors = rows.rows > 1 ? plan.valueVectorsOfSeveral : plan.valueVectors;
+    int last = plan.masksColumns ? std::max(vectors / 2, 2) : 1;
     Expr done = 0; // of the columns
     for (vectors = std::max(vectors, last); vectors >= last; vectors /= 2) {
       bool isLast = vectors == last;
@@ -95,13 +96,13 @@ namespace {
 /// What a row's state has before its outputs. The scales are what the last chunk has scaled the outputs before it and
 /// its own by: the vectors of outputs, which follow, find them there. They come first, for the maximum and the sum that
 /// they are made from may be another vector.
-enum PartOfRow { OldScale, NewScale, Maximum, Sum, partsOfRow };
+enum RowPart { ScaleBefore, ScaleOfChunk, Maximum, Sum, rowParts };
 } // namespace
 
 void Split::defineState() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   Expr zero = constant(type, 0), vectors = ceilDivide(columnCount(), lanes);
-  firstOutput = softmax ? (partsOfRow + lanes - 1) / lanes : 0;
+  firstOutput = softmax ? (rowParts + lanes - 1) / lanes : 0;
   parts = RDom({{0, lanes}, {0, firstOutput + vectors}, {0, mostChunks}});
   parts.where(parts.z < chunksOfSpan);
   state = Func(kernel.uniqueName(func.name() + "_state"));
@@ -121,10 +122,12 @@ void Split::defineState() {
   }
   state(e, row, task) = select(e == Maximum, lowest(type), zero);
   Expr chunkMaximum = ofChunk(maximum, {}), newMaximum = larger(old(Maximum), chunkMaximum);
-  Expr oldScale = exp2OfNonPositive(old(Maximum) - newMaximum), newScale = exp2OfNonPositive(chunkMaximum - newMaximum);
-  Expr newSum = old(Sum) * oldScale + ofChunk(sum, {}) * newScale;
-  Expr ofRow = select(part == OldScale, oldScale, part == NewScale, newScale, part == Maximum, newMaximum, newSum);
-  Expr ofColumn = old(part) * old(OldScale) + chunkOutput * old(NewScale);
+  Expr scaleBefore = exp2OfNonPositive(old(Maximum) - newMaximum),
+       scaleOfChunk = exp2OfNonPositive(chunkMaximum - newMaximum);
+  Expr newSum = old(Sum) * scaleBefore + ofChunk(sum, {}) * scaleOfChunk;
+  Expr ofRow =
+      select(part == ScaleBefore, scaleBefore, part == ScaleOfChunk, scaleOfChunk, part == Maximum, newMaximum, newSum);
+  Expr ofColumn = old(part) * old(ScaleBefore) + chunkOutput * old(ScaleOfChunk);
   state(part, row, task) = select(parts.y >= firstOutput, Halide::likely(ofColumn), ofRow);
 }
 

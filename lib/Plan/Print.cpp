@@ -81,9 +81,9 @@ void Plan::print(llvm::raw_ostream &os) const {
   if (some(PlanKind::Split))
     os << "split: " << split.chunk << " keys a chunk, added in blocks of " << split.block() << ", spans for "
        << split.tasks << " tasks, at most " << split.rows << " rows in a pass over keys, register tiles of 1 x "
-       << split.scoreKeys << " and " << split.rowTile << " x " << std::max(split.scoreKeys / 2, 2)
-       << " scores, and for " << split.keyTile << " keys of 1 x " << split.valueVectors * lanes << " and "
-       << split.valueRows << " x " << 2 * lanes << " outputs" << (split.bf16Pairs ? ", bf16 in pairs" : "") << '\n';
+       << split.scoreKeys << " and " << split.rowTile << " x " << split.scoreKeysOfSeveral() << " scores, and for "
+       << split.keyTile << " keys of 1 x " << split.valueVectors * lanes << " and " << split.valueRows << " x "
+       << split.valueVectorsOfSeveral * lanes << " outputs" << (split.bf16Pairs ? ", bf16 in pairs" : "") << '\n';
   os << "other statements: vectors of " << lanes << '\n';
   for (const SumPlan &sum : sums)
     sum.print(os, "by rows");

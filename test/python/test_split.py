@@ -71,30 +71,44 @@ def test_a_window_that_differs_from_head_to_head_and_query_to_query(m):
     check(kernel, *heads(generator, 2, 3, 3, m, 1500, 8, 8), np.array([1, 70, 900], np.int32))
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("f32", 2e-6), ("bf16", 2e-2), ("f16", 2e-3)])
-@pytest.mark.parametrize("h", [2, 8], ids=["own keys", "shared keys"])
-def test_nothing_is_read_beyond_the_last_key(dtype, tolerance, h):
-    """Keys and values are parts of larger tensors that are NaN elsewhere: what follows a key, and what follows the last one."""
-    torch = pytest.importorskip("torch")
-    parameters, head = (HEADS, "h") if h == 2 else (GROUPS, "h // (H // G)")
+def without_scale(parameters, head, dtype):
+    """Attention whose heads read keys and values at `head`, and what PyTorch calls its dtype."""
+    import torch
+
     kernel = attn.compile(
-        f"""attention beyond({parameters}) {{
+        f"""attention unscaled({parameters}) {{
               weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, {head}, n, d]))
               out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, {head}, n, e])
               return out
             }}""",
         dtype=dtype,
     )
-    element = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    return kernel, {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+
+
+def check_without_scale(kernel, q, k, v, tolerance):
+    """Compares with PyTorch in double precision."""
+    import torch
+
+    keys, values = (each.double().repeat_interleave(q.shape[1] // k.shape[1], dim=1) for each in (k, v))
+    expected = torch.softmax(q.double() @ keys.mT, -1) @ values
+    torch.testing.assert_close(kernel(q, k, v).double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("f32", 2e-6), ("bf16", 2e-2), ("f16", 2e-3)])
+@pytest.mark.parametrize("h", [2, 8], ids=["own keys", "shared keys"])
+def test_nothing_is_read_beyond_the_last_key(dtype, tolerance, h):
+    """Keys and values are parts of larger tensors that are NaN elsewhere: what follows a key, and what follows the last one."""
+    torch = pytest.importorskip("torch")
+    parameters, head = (HEADS, "h") if h == 2 else (GROUPS, "h // (H // G)")
+    kernel, element = without_scale(parameters, head, dtype)
     torch.manual_seed(h)
     for d, e in ((0, 3), (1, 1), (16, 31), (33, 64), (70, 256)):
         for n in (0, 1, 2, 7, 8, 9, 15, 16, 17, 63, 65, 511, 513, 2001):
             q = (torch.randn(1, h, 1, d) / max(d, 1) ** 0.5).to(element)
             k, v = (torch.full((1, 2, n + 40, width + 7), torch.nan).to(element) for width in (d, e))
             k, v = k[:, :, :n, :d].normal_(), v[:, :, :n, :e].normal_()
-            keys, values = (each.double().repeat_interleave(h // 2, dim=1) for each in (k, v))
-            expected = torch.softmax(q.double() @ keys.mT, -1) @ values
-            torch.testing.assert_close(kernel(q, k, v).double(), expected, rtol=tolerance, atol=tolerance)
+            check_without_scale(kernel, q, k, v, tolerance)
 
 
 def before_unreadable_memory(values):
@@ -114,24 +128,14 @@ def before_unreadable_memory(values):
 @pytest.mark.parametrize("h", [2, 8], ids=["own keys", "shared keys"])
 def test_nothing_is_read_beyond_the_last_column(dtype, tolerance, h):
     torch = pytest.importorskip("torch")
-    kernel = attn.compile(
-        f"""attention ends({GROUPS}) {{
-              weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h // (H // G), n, d]))
-              out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h // (H // G), n, e])
-              return out
-            }}""",
-        dtype=dtype,
-    )
-    element = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    kernel, element = without_scale(GROUPS, "h // (H // G)", dtype)
     torch.manual_seed(h)
     for d, e in ((1, 1), (16, 31), (33, 64), (40, 72), (70, 250)):
         for n in (1, 2, 17, 65):
             q, k, v = (torch.randn(shape) for shape in ((1, h, 1, d), (1, 2, n, d), (1, 2, n, e)))
             q, k, v = (each.to(element) for each in (q / d**0.5, k, v))
             q, k, v = (before_unreadable_memory(each) for each in (q, k, v))
-            keys, values = (each.double().repeat_interleave(h // 2, dim=1) for each in (k, v))
-            expected = torch.softmax(q.double() @ keys.mT, -1) @ values
-            torch.testing.assert_close(kernel(q, k, v).double(), expected, rtol=tolerance, atol=tolerance)
+            check_without_scale(kernel, q, k, v, tolerance)
 
 
 def test_scores_that_read_nothing_at_keys():

@@ -67,12 +67,12 @@ struct SplitPlan {
   int chunk = 1024;        ///< Keys between two rescalings.
   int span = 512;          ///< No span is shorter.
   int rowTile = 4;         ///< Rows that share keys in a register tile of the scores.
-  int scoreKeys = 8;       ///< Keys of a register tile of the scores of one row; half as many are in one of several.
+  int scoreKeys = 8;       ///< Keys of a register tile of the scores of one row.
   int keyTile = 16;        ///< Keys of the weighted sum that are added for a row before the next row's turn.
   /// Vectors of columns in a register tile of the weighted sum of one row, a power of two. Tiles of the columns that
   /// are left have half as many, and so on.
   int valueVectors = 8;
-  int valueRows = 4;      ///< Rows that share values in a register tile of the weighted sum, of 2 vectors.
+  int valueRows = 4;      ///< Rows that share values in a register tile of the weighted sum.
   int ahead = 32;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
@@ -80,6 +80,9 @@ struct SplitPlan {
   /// that takes an instruction for each lane, it has one.
   bool masksColumns = false;
 
+  /// Keys of a register tile of the scores of several rows, and vectors of one of their weighted sum.
+  int scoreKeysOfSeveral() const { return std::max(scoreKeys / 2, 2); }
+  static constexpr int valueVectorsOfSeveral = 2;
   /// Keys whose tiles are added in order: a chunk is a multiple of it, and it is one of keyTile.
   int block() const { return std::min(chunk, 256); }
 };
