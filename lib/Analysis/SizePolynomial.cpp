@@ -80,6 +80,20 @@ double SizePolynomial::evaluate(const llvm::StringMap<int64_t> &values) const {
   return total;
 }
 
+SizeAttr SizePolynomial::asSize(MLIRContext *context) const {
+  SizeAttr total;
+  for (const auto &[sizes, coefficient] : terms) {
+    SizeAttr product = SizeAttr::constant(context, coefficient);
+    for (const std::string &name : sizes) {
+      auto quotient = quotients.find(name);
+      SizeAttr size = quotient == quotients.end() ? SizeAttr::named(context, name) : quotient->second;
+      product = SizeAttr::binary(SizeKind::Mul, product, size);
+    }
+    total = total ? SizeAttr::binary(SizeKind::Add, total, product) : product;
+  }
+  return total ? total : SizeAttr::constant(context, 0);
+}
+
 std::string SizePolynomial::str() const {
   if (terms.empty())
     return "0";

@@ -146,7 +146,11 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
     axes = std::max(axes, blocks.sizes.size());
   const size_t first[] = {0, sizes, firstOutput, firstIntermediate, firstAxis, firstAxis + 2 * axes};
   for (const LoweredStep &step : lowered.steps) {
-    auto &variants = program.steps.emplace_back();
+    auto &[work, variants] = program.steps.emplace_back();
+    if (step.work)
+      work = sizeProgram(step.work, positions);
+    if (stackDepth(work) > ATTN_STACK_DEPTH)
+      work = {};
     for (const SizeLimit &limit : step.unread)
       variants.push_back({attn_limit{limit.size, limit.atMost}, {}, ""});
     for (const HalideFunction &variant : step.variants) {

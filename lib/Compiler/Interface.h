@@ -92,6 +92,12 @@ struct VariantInterface {
   std::string function; ///< Of Halide; it is called by FUNCTION_argv. Empty: there is nothing to compute.
 };
 
+/// See attn_step.
+struct StepInterface {
+  SizeProgram work;
+  std::vector<VariantInterface> variants;
+};
+
 /// See attn_launch.
 struct LaunchInterface {
   int64_t step;
@@ -109,7 +115,7 @@ struct LaunchInterface {
 /// How a kernel runs on one machine: see attn_program.
 struct ProgramInterface {
   std::vector<IntermediateInterface> intermediates;
-  std::vector<std::vector<VariantInterface>> steps;
+  std::vector<StepInterface> steps;
   std::vector<BlocksInterface> blocks;
   std::vector<uint64_t> features;
   Device device = Device::Cpu;

@@ -40,6 +40,7 @@ namespace {
 
 /// What all kernels of a process share.
 struct Process {
+  static inline attn_halide_par_for ownParFor = nullptr; ///< Of Halide's runtime: its pool of threads.
   std::unique_ptr<LLJIT> jit;
   JITDylib *runtime = nullptr;
   std::atomic<int> kernels = 0;
@@ -61,6 +62,7 @@ struct Process {
     define("halide_error", &halide_error);
     define("halide_malloc", &halide_malloc);
     define("halide_free", &halide_free);
+    define("halide_do_par_for", &shareLoop);
     define("halide_cuda_get_symbol", &halide_cuda_get_symbol);
     define("attn_cuda_multiprocessors", &attn_cuda_multiprocessors);
     define("attn_cuda_tensor_map", &attn_cuda_tensor_map);
@@ -79,7 +81,15 @@ struct Process {
     if (!initialize)
       return initialize.takeError();
     initialize->toPtr<void()>()();
+    llvm::Expected<ExecutorAddr> parFor = process->jit->lookup("halide_default_do_par_for");
+    if (!parFor)
+      return parFor.takeError();
+    ownParFor = parFor->toPtr<attn_halide_par_for>();
     return process.release();
+  }
+
+  static int shareLoop(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
+    return attn_share_loop(ownParFor, context, task, first, count, closure);
   }
 
   /// Never destroyed: Halide's threads run in it.
@@ -124,24 +134,6 @@ template <typename Function> static llvm::Expected<Function *> runtimeFunction(l
   return address->toPtr<Function *>();
 }
 
-namespace {
-/// The functions of Halide's runtime in this process that say who runs its loops.
-struct LoopFunctions {
-  attn_halide_par_for (*set)(attn_halide_par_for);
-  attn_halide_par_for own;
-};
-} // namespace
-
-static llvm::Expected<LoopFunctions> loopFunctions() {
-  auto set = runtimeFunction<attn_halide_par_for(attn_halide_par_for)>("halide_set_custom_do_par_for");
-  if (!set)
-    return set.takeError();
-  auto own = runtimeFunction<std::remove_pointer_t<attn_halide_par_for>>("halide_default_do_par_for");
-  if (!own)
-    return own.takeError();
-  return LoopFunctions{*set, *own};
-}
-
 llvm::Error attn::setHalideThreads(int threads) {
   auto set = runtimeFunction<int(int)>("halide_set_num_threads");
   if (!set)
@@ -149,18 +141,7 @@ llvm::Error attn::setHalideThreads(int threads) {
   auto get = runtimeFunction<int()>("halide_get_num_threads");
   if (!get)
     return get.takeError();
-  llvm::Expected<LoopFunctions> loops = loopFunctions();
-  if (!loops)
-    return loops.takeError();
   (*set)(std::max(threads, 0));
-  attn_use_threads((*get)(), loops->set, loops->own);
-  return llvm::Error::success();
-}
-
-llvm::Error attn::setHalideThreadPool(attn_parallel_for parallelFor, void *pool) {
-  llvm::Expected<LoopFunctions> loops = loopFunctions();
-  if (!loops)
-    return loops.takeError();
-  attn_use_thread_pool(parallelFor, pool, loops->set, loops->own);
+  attn_use_threads((*get)());
   return llvm::Error::success();
 }

@@ -16,8 +16,6 @@ llvm::Expected<const attn_program *> loadProgram(const std::string &library, con
 
 /// See attn::setNumThreads.
 llvm::Error setHalideThreads(int threads);
-/// See attn::setThreadPool.
-llvm::Error setHalideThreadPool(attn_parallel_for parallelFor, void *pool);
 
 } // namespace attn
 

@@ -190,8 +190,8 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::Arra
     return error;
   for (const auto *list : {&*programs, &*checks})
     for (const ProgramInterface &program : *list)
-      for (const std::vector<VariantInterface> &step : program.steps)
-        for (const VariantInterface &variant : step)
+      for (const StepInterface &step : program.steps)
+        for (const VariantInterface &variant : step.variants)
           if (!variant.function.empty())
             implementation->module->getFunction(variant.function + "_argv")
                 ->setLinkage(llvm::GlobalValue::InternalLinkage);

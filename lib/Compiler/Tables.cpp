@@ -42,11 +42,11 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
   for (const IntermediateInterface &intermediate : program.intermediates)
     intermediates.push_back(
         record({describe(intermediate.tensor), integer(intermediate.written), integer(intermediate.read)}));
-  for (const std::vector<VariantInterface> &step : program.steps) {
+  for (const StepInterface &step : program.steps) {
     std::vector<Constant *> variants;
-    for (const VariantInterface &described : step)
+    for (const VariantInterface &described : step.variants)
       variants.push_back(variant(described));
-    steps.push_back(record({integer(variants.size()), array(variants)}));
+    steps.push_back(record({expression(step.work), integer(variants.size()), array(variants)}));
   }
   for (const BlocksInterface &described : program.blocks) {
     std::vector<Constant *> sizes, tensors;

@@ -274,8 +274,7 @@ static void set_arguments(block_run *state, attn_halide_buffer *keys, attn_halid
   }
 }
 
-int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks,
-                    const int64_t *sizes) {
+int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks) {
   size_t axes = (size_t)blocks->axis_count, tensors = (size_t)blocks->tensor_count, dimensions = 0;
   for (size_t i = 0; i < tensors; ++i)
     dimensions += (size_t)((attn_halide_buffer *)run->arguments[blocks->tensors[i].argument])->dimensions;
@@ -294,7 +293,7 @@ int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, 
   state.dimensions = (attn_halide_dimension *)(state.ranges + axes);
   int error = 0;
   for (size_t axis = 0; !error && axis < axes; ++axis)
-    if (attn_evaluate(&blocks->sizes[axis], sizes, 0, &state.extents[axis]))
+    if (attn_evaluate(&blocks->sizes[axis], run->sizes, 0, &state.extents[axis]))
       error = attn_fail(ATTN_ERROR_SIZE, "%s: %s would be too large", signature->name, blocks->sizes[axis].text);
   if (!error) {
     attn_halide_buffer keys;

@@ -79,11 +79,10 @@ static int find_grid(const attn_launch *launch, const int64_t *sizes, attn_grid 
   return 1;
 }
 
-int attn_find_launch(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes,
-                     attn_grid *grid) {
+int attn_find_launch(const attn_signature *signature, const attn_run_state *call, attn_grid *grid) {
   const attn_launch *launch = call->program->launch;
   grid->image = 0;
-  if (!launch || !is_for_call(launch, call->arguments, sizes))
+  if (!launch || !is_for_call(launch, call->arguments, call->sizes))
     return 0;
   int major = 0, minor = 0;
   attn_clear_error();
@@ -92,7 +91,7 @@ int attn_find_launch(const attn_signature *signature, const attn_run_state *call
   const attn_image *image = launch->images, *end = image + launch->image_count;
   while (image != end && !runs(image, major, minor))
     ++image;
-  if (image != end && find_grid(launch, sizes, grid))
+  if (image != end && find_grid(launch, call->sizes, grid))
     grid->image = image;
   return 0;
 }

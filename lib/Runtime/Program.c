@@ -7,6 +7,7 @@
  *===----------------------------------------------------------------------===*/
 
 #include "Program.h"
+#include "ThreadPool.h"
 
 /* The shape of an intermediate, without memory. Where it is empty it looks as arguments do: each empty dimension as if
  * it had one element, and all rows in the same place. */
@@ -32,14 +33,14 @@ static int describe(const attn_signature *signature, const attn_intermediate *in
   return 0;
 }
 
-static int describe_intermediates(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes) {
+static int describe_intermediates(const attn_signature *signature, const attn_run_state *call) {
   attn_halide_dimension *dimensions = call->dimensions;
   int error = 0;
   for (int64_t i = 0; !error && i < call->program->intermediate_count; ++i) {
     const attn_tensor *tensor = &call->program->intermediates[i].tensor;
     call->buffers[i] = attn_halide_buffer_of(tensor, 0, dimensions);
     call->arguments[call->argument_count + i] = &call->buffers[i];
-    error = describe(signature, &call->program->intermediates[i], sizes, dimensions);
+    error = describe(signature, &call->program->intermediates[i], call->sizes, dimensions);
     dimensions += tensor->rank;
   }
   return error;
@@ -88,6 +89,14 @@ static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_ha
   return repeated;
 }
 
+/* The most threads that are worth waking for a step; 0: all. */
+static int threads_for(const attn_step *step, const int64_t *sizes) {
+  int64_t work = 0;
+  if (!step->work.length || attn_evaluate(&step->work, sizes, 0, &work) || work / ATTN_THREAD_WORK >= INT32_MAX)
+    return 0;
+  return 1 + (int)(work / ATTN_THREAD_WORK);
+}
+
 int attn_run_step(const attn_signature *signature, const attn_run_state *call, const attn_step *step) {
   const attn_variant *variant = choose(step, call->arguments + signature->input_count);
   if (!variant->function)
@@ -103,7 +112,9 @@ int attn_run_step(const attn_signature *signature, const attn_run_state *call, c
     }
   }
   attn_clear_error();
+  attn_most_threads = threads_for(step, call->sizes);
   int error = variant->function(call->selected);
+  attn_most_threads = 0;
   if (!error)
     return 0;
   int code = error == ATTN_HALIDE_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_KERNEL;
@@ -126,11 +137,11 @@ static int run_one(const attn_signature *signature, const attn_run_state *call, 
   return attn_run_step(signature, call, &call->program->steps[step]);
 }
 
-static int run_steps(const attn_signature *signature, const attn_run_state *call, const int64_t *sizes) {
+static int run_steps(const attn_signature *signature, const attn_run_state *call) {
   const attn_program *program = call->program;
   attn_grid grid;
   const attn_blocks *blocks = program->blocks, *blocks_end = blocks + program->block_count;
-  int error = attn_find_launch(signature, call, sizes, &grid);
+  int error = attn_find_launch(signature, call, &grid);
   for (int64_t step = 0, next; !error && step < program->step_count; step = next) {
     int in_blocks = blocks != blocks_end && blocks->first == step;
     next = in_blocks ? blocks->end : step + 1;
@@ -138,7 +149,7 @@ static int run_steps(const attn_signature *signature, const attn_run_state *call
       if (program->intermediates[i].written == step)
         error = allocate(signature, call, &program->intermediates[i].tensor, &call->buffers[i]);
     if (!error)
-      error = in_blocks ? attn_run_blocks(signature, call, blocks++, sizes) : run_one(signature, call, &grid, step);
+      error = in_blocks ? attn_run_blocks(signature, call, blocks++) : run_one(signature, call, &grid, step);
     for (int64_t i = 0; i < program->intermediate_count; ++i)
       if (program->intermediates[i].read == next - 1)
         release(call, &call->buffers[i]);
@@ -165,7 +176,7 @@ static int64_t most_axes(const attn_program *program) {
 
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
              const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes) {
-  attn_run_state call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0, 0};
+  attn_run_state call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0, 0, sizes};
   if (!call.program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);
@@ -190,9 +201,9 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   call.selected = call.arguments + pointers;
   call.dimensions = (attn_halide_dimension *)(call.selected + pointers);
   memcpy(call.arguments, arguments, (size_t)argument_count * sizeof *arguments);
-  int error = describe_intermediates(signature, &call, sizes);
+  int error = describe_intermediates(signature, &call);
   if (!error)
-    error = run_steps(signature, &call, sizes);
+    error = run_steps(signature, &call);
   if (block != stack.bytes)
     free(block);
   return error;

@@ -14,6 +14,7 @@ typedef struct {
   void **selected;                   /* those of the step that runs */
   attn_halide_buffer *buffers;       /* of the intermediates */
   attn_halide_dimension *dimensions; /* of all of them */
+  const int64_t *sizes;              /* in the signature's order */
 } attn_run_state;
 
 /* How a program's launch runs for a call. */
@@ -24,14 +25,13 @@ typedef struct {
   int64_t rows; /* of all blocks */
 } attn_grid;
 
-int attn_find_launch(const attn_signature *signature, const attn_run_state *run, const int64_t *sizes, attn_grid *grid);
+int attn_find_launch(const attn_signature *signature, const attn_run_state *run, attn_grid *grid);
 int attn_run_launch(const attn_signature *signature, const attn_run_state *run, const attn_grid *grid);
 
 /* Runs one step on its arguments as they are. */
 int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
 
 /* Runs the steps of `blocks` for one block after the other (Blocks.c). */
-int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks,
-                    const int64_t *sizes);
+int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks);
 
 #endif /* ATTN_LIB_RUNTIME_PROGRAM_H */

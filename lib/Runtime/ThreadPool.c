@@ -6,8 +6,10 @@ static struct {
   attn_parallel_for parallel_for;
   void *pool;
   int threads; /* that may share a loop; 0: all that Halide's pool has */
-  attn_halide_par_for own_par_for;
 } chosen;
+
+/* Not static: see Error.c. */
+__thread int attn_most_threads;
 
 /* A loop's iterations, for whoever helps with it. */
 typedef struct {
@@ -37,32 +39,28 @@ static int run_what_is_left(void *context, int thread, uint8_t *closure) {
   return 0;
 }
 
-static int run_loop(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
+/* The smaller of two numbers of which 0 is none. */
+static int least(int a, int b) { return !a || (b && b < a) ? b : a; }
+
+int attn_share_loop(attn_halide_par_for own_par_for, void *context, attn_halide_task task, int first, int count,
+                    uint8_t *closure) {
+  int threads = chosen.parallel_for ? attn_most_threads : least(chosen.threads, attn_most_threads);
+  if (!threads && !chosen.parallel_for)
+    return own_par_for(context, task, first, count, closure);
   loop own = {context, task, closure, first, count, 0, 0};
-  int threads = chosen.threads < count ? chosen.threads : count;
-  if (chosen.parallel_for)
-    chosen.parallel_for(chosen.pool, run_task, &own, count);
-  else if (threads > 1)
-    chosen.own_par_for(context, run_what_is_left, 0, threads, (uint8_t *)&own);
-  else
+  threads = threads && threads < count ? threads : count;
+  if (threads < 2)
     run_what_is_left(context, 0, (uint8_t *)&own);
+  else if (chosen.parallel_for)
+    chosen.parallel_for(chosen.pool, run_task, &own, count);
+  else
+    own_par_for(context, run_what_is_left, 0, threads, (uint8_t *)&own);
   return own.error;
 }
 
-static void install(attn_halide_par_for (*set_par_for)(attn_halide_par_for), attn_halide_par_for own_par_for) {
-  chosen.own_par_for = own_par_for;
-  set_par_for(chosen.parallel_for || chosen.threads ? run_loop : own_par_for);
-}
+void attn_use_threads(int threads) { chosen.threads = threads; }
 
-void attn_use_threads(int threads, attn_halide_par_for (*set_par_for)(attn_halide_par_for),
-                      attn_halide_par_for own_par_for) {
-  chosen.threads = threads;
-  install(set_par_for, own_par_for);
-}
-
-void attn_use_thread_pool(attn_parallel_for parallel_for, void *pool,
-                          attn_halide_par_for (*set_par_for)(attn_halide_par_for), attn_halide_par_for own_par_for) {
+void attn_use_thread_pool(attn_parallel_for parallel_for, void *pool) {
   chosen.parallel_for = parallel_for;
   chosen.pool = pool;
-  install(set_par_for, own_par_for);
 }

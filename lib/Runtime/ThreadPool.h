@@ -13,17 +13,22 @@ extern "C" {
 /* As in HalideRuntime.h. */
 typedef int (*attn_halide_task)(void *context, int index, uint8_t *closure);
 typedef int (*attn_halide_par_for)(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
-attn_halide_par_for halide_set_custom_do_par_for(attn_halide_par_for par_for);
-int halide_default_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
 
-/* Lets at most `threads` (1 or more) of the runtime with these two functions share a loop. Halide itself starts more
- * threads when asked for more, but those that it has started help with every loop, whatever it is asked for later. */
-void attn_use_threads(int threads, attn_halide_par_for (*set_par_for)(attn_halide_par_for),
-                      attn_halide_par_for own_par_for);
+/* The most threads that may share a loop of the step that this thread runs; 0: all that there are. Waking one takes
+ * longer than a short loop. */
+extern __thread int attn_most_threads;
 
-/* attn_set_thread_pool for the Halide runtime with these two functions. */
-void attn_use_thread_pool(attn_parallel_for parallel_for, void *pool,
-                          attn_halide_par_for (*set_par_for)(attn_halide_par_for), attn_halide_par_for own_par_for);
+/* Runs a loop, in place of Halide's halide_do_par_for: by the program's own pool where it has one, otherwise by
+ * `own_par_for`, Halide's pool, of whose threads only as many take part as may. */
+int attn_share_loop(attn_halide_par_for own_par_for, void *context, attn_halide_task task, int first, int count,
+                    uint8_t *closure);
+
+/* Lets at most `threads` (1 or more) share a loop. Halide itself starts more threads when asked for more, but those
+ * that it has started help with every loop, whatever it is asked for later. */
+void attn_use_threads(int threads);
+
+/* attn_set_thread_pool. */
+void attn_use_thread_pool(attn_parallel_for parallel_for, void *pool);
 
 #ifdef __cplusplus
 }

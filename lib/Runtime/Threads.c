@@ -8,12 +8,15 @@
 
 int halide_set_num_threads(int count);
 int halide_get_num_threads(void);
+int halide_default_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
+
+int halide_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
+  return attn_share_loop(halide_default_do_par_for, context, task, first, count, closure);
+}
 
 void attn_set_num_threads(int threads) {
   halide_set_num_threads(threads < 0 ? 0 : threads);
-  attn_use_threads(halide_get_num_threads(), halide_set_custom_do_par_for, halide_default_do_par_for);
+  attn_use_threads(halide_get_num_threads());
 }
 
-void attn_set_thread_pool(attn_parallel_for parallel_for, void *pool) {
-  attn_use_thread_pool(parallel_for, pool, halide_set_custom_do_par_for, halide_default_do_par_for);
-}
+void attn_set_thread_pool(attn_parallel_for parallel_for, void *pool) { attn_use_thread_pool(parallel_for, pool); }

@@ -2,7 +2,7 @@
 
 #include "ReferenceFixture.h"
 
-#include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Work.h"
 
 using attn::SizePolynomial;
 
@@ -99,4 +99,31 @@ attn.kernel @f(%x: !attn.tensor<[M, N], f32>, %flag: !attn.tensor<[], i1>) {
 })"));
   EXPECT_EQ(cost.calls.str(), "2·M·N");
   EXPECT_EQ(cost.flops.str(), "5·M·N");
+}
+
+TEST_F(CostTest, WorkIsOfAllThatIsComputedWithAStatement) {
+  attn::KernelOp kernel = parse(R"(
+attn.kernel @f(%x: !attn.tensor<[N], f32>, %h: !attn.tensor<[H], f32>) {
+  %square = attn.tensor "square"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %sum = attn.tensor "sum"(%m: (H floordiv 2)) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %square[%n] : !attn.tensor<[N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %sum : !attn.tensor<[(H floordiv 2)], f32> as f32
+})");
+  auto statements = llvm::to_vector(kernel.getOps<attn::TensorOp>());
+  auto none = [](mlir::Value) { return false; };
+  // A read, 30 for the exponential, and what ends the formula.
+  EXPECT_EQ(attn::workOf(statements[0], none).str(), "32·N");
+  EXPECT_EQ(attn::workOf(statements[1], none).str(), "2·(H floordiv 2)·N + 2·(H floordiv 2) + 32·N");
+  SizePolynomial alone = attn::workOf(statements[1], [](mlir::Value) { return true; });
+  EXPECT_EQ(alone.str(), "2·(H floordiv 2)·N + 2·(H floordiv 2)");
+  EXPECT_EQ(alone.asSize(&context).evaluate({{"H", 7}, {"N", 10}}), 66);
 }

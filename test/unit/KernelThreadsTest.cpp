@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <thread>
 #include <time.h>
 #include <unistd.h>
@@ -163,13 +164,16 @@ struct CountingPool {
 
 TEST(Threads, KernelsRunOnTheProgramsOwn) {
   Kernel kernel = compile("attention twice(x: f32[M, N]) {\n  y[m, n] = 2.0 * x[m, n]\n  return y\n}\n");
-  TestTensor x("f32", {5, 3}), y("f32", {5, 3});
-  x.fill<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  TestTensor x("f32", {5, 30000}), y("f32", {5, 30000});
+  std::iota(x.data<float>(), x.data<float>() + 150000, 1.f);
   CountingPool pool;
   setThreadPool(CountingPool::run, &pool);
   kernel.run({&x.tensor}, {&y.tensor});
   EXPECT_EQ(pool.tasks, 5); // a row each
-  EXPECT_EQ(y.data<float>()[14], 30);
+  EXPECT_EQ(y.data<float>()[149999], 300000);
+  TestTensor shortX("f32", {5, 3}), shortY("f32", {5, 3});
+  kernel.run({&shortX.tensor}, {&shortY.tensor});
+  EXPECT_EQ(pool.tasks, 5) << "a loop that is shorter than it takes to wake a thread";
   setThreadPool(nullptr, nullptr);
   kernel.run({&x.tensor}, {&y.tensor});
   EXPECT_EQ(pool.tasks, 5);

@@ -7,6 +7,7 @@
 #include "RuntimeTest.h"
 
 #include "lib/Runtime/HalideBuffer.h"
+#include "lib/Runtime/ThreadPool.h"
 
 #include <sys/mman.h>
 
@@ -25,6 +26,8 @@ namespace {
 
 /// What the functions were called with, in order.
 std::vector<std::string> calls;
+/// How many threads were worth waking then.
+std::vector<int> mostThreads;
 
 std::string describe(const void *argument) {
   auto *buffer = static_cast<const attn_halide_buffer *>(argument);
@@ -42,6 +45,7 @@ int few(void **arguments) {
 
 int many(void **arguments) {
   calls.push_back("many " + describe(arguments[0]));
+  mostThreads.push_back(attn_most_threads);
   auto *buffer = static_cast<attn_halide_buffer *>(arguments[0]);
   *reinterpret_cast<int64_t *>(buffer->host) = 42;
   return 0;
@@ -49,6 +53,7 @@ int many(void **arguments) {
 
 int last(void **arguments) {
   auto *intermediate = static_cast<attn_halide_buffer *>(arguments[1]);
+  mostThreads.push_back(attn_most_threads);
   calls.push_back("last " + describe(arguments[0]) + " " +
                   std::to_string(*reinterpret_cast<int64_t *>(intermediate->host)));
   return 0;
@@ -68,6 +73,7 @@ protected:
   void SetUp() override {
     ASSERT_NE(signature, nullptr);
     calls.clear();
+    mostThreads.clear();
   }
 
   int run(int64_t rows, int64_t columns) {
@@ -98,7 +104,7 @@ protected:
   const int64_t firstArguments[1] = {4}, lastArguments[2] = {3, 4};
   attn_variant first[2] = {{&limit, 1, firstArguments, few}, {nullptr, 1, firstArguments, many}};
   attn_variant second = {nullptr, 2, lastArguments, last};
-  const attn_step steps[2] = {{2, first}, {1, &second}};
+  attn_step steps[2] = {{{}, 2, first}, {{}, 1, &second}};
   attn_program program = {1, &intermediate, 2, steps, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr};
   int programs = 1;
 };
@@ -116,6 +122,13 @@ TEST_F(Steps, TakeTheVariantForTheSizes) {
   ASSERT_EQ(calls.size(), 4u);
   EXPECT_EQ(calls[0], "few [3*4, 4*1]");
   EXPECT_EQ(calls[2], "many [4*4, 4*1]");
+}
+
+TEST_F(Steps, WakeAsManyThreadsAsTheirWorkIsWorth) {
+  const attn_instruction code[3] = {{ATTN_PUSH_SIZE, 0}, {ATTN_PUSH_CONSTANT, ATTN_THREAD_WORK / 2}, {ATTN_MUL, 0}};
+  steps[0].work = {"M * 131072", 3, code};
+  EXPECT_EQ(run(5, 1), ATTN_OK);
+  EXPECT_EQ(mostThreads, (std::vector<int>{3, 0}));
 }
 
 TEST_F(Steps, ThatNobodyReadsDoNotRun) {
@@ -163,7 +176,7 @@ TEST_F(Steps, EmptyIntermediatesHaveOneRow) {
 TEST_F(Steps, GetACopyOfWhatSpansTooMuch) {
   const int64_t firstInput[] = {0};
   const attn_variant reader = {nullptr, 1, firstInput, readsTheLast};
-  const attn_step only = {1, &reader};
+  const attn_step only = {{}, 1, &reader};
   program = {0, nullptr, 1, &only, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr};
   TestTensor x("f32", {2, 3}), y("f32", {2, 3});
   x.strides[0] = int64_t(1) << 30;

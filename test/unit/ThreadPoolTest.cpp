@@ -7,20 +7,13 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace {
 
-/// Halide's runtime as ThreadPool.c sees it: who runs loops, and a pool that has a thread for each iteration.
+/// Halide's pool, with a thread for each iteration.
 struct Runtime {
-  static inline attn_halide_par_for parFor;
   static inline std::atomic<int> iterations;
-
-  static attn_halide_par_for set(attn_halide_par_for chosen) {
-    std::swap(parFor, chosen);
-    return chosen;
-  }
 
   static int own(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
     iterations += count;
@@ -46,7 +39,7 @@ struct Loop {
 
   int run(int first, int count) {
     Runtime::iterations = 0;
-    return Runtime::parFor(nullptr, task, first, count, reinterpret_cast<uint8_t *>(this));
+    return attn_share_loop(Runtime::own, nullptr, task, first, count, reinterpret_cast<uint8_t *>(this));
   }
 };
 
@@ -54,7 +47,7 @@ struct Loop {
 
 TEST(ThreadPool, AsManyThreadsAsAreAllowedShareALoop) {
   for (auto [threads, count, sharing] : {std::array{3, 40, 3}, {3, 2, 2}, {1, 40, 0}, {3, 1, 0}, {3, 0, 0}}) {
-    attn_use_threads(threads, Runtime::set, Runtime::own);
+    attn_use_threads(threads);
     Loop loop;
     EXPECT_EQ(loop.run(5, count), 0);
     EXPECT_EQ(Runtime::iterations, sharing) << threads << " threads, " << count << " iterations";
@@ -63,8 +56,20 @@ TEST(ThreadPool, AsManyThreadsAsAreAllowedShareALoop) {
   }
 }
 
+TEST(ThreadPool, AStepThatIsShortWakesFewThreads) {
+  for (auto [threads, most, sharing] : {std::array{3, 2, 2}, {3, 8, 3}, {3, 0, 3}, {0, 2, 2}, {0, 1, 0}, {0, 0, 40}}) {
+    attn_use_threads(threads);
+    attn_most_threads = most;
+    Loop loop;
+    EXPECT_EQ(loop.run(5, 40), 0);
+    EXPECT_EQ(Runtime::iterations, sharing) << threads << " threads, " << most << " worth waking";
+    EXPECT_EQ(std::accumulate(loop.runs.begin(), loop.runs.end(), 0), 40);
+  }
+  attn_most_threads = 0;
+}
+
 TEST(ThreadPool, AnIterationThatFailsIsTheLast) {
-  attn_use_threads(1, Runtime::set, Runtime::own);
+  attn_use_threads(1);
   Loop loop;
   loop.failing = 8;
   EXPECT_EQ(loop.run(5, 40), -7);
@@ -78,13 +83,18 @@ TEST(ThreadPool, AProgramsOwnPoolStaysWhereTheNumberOfThreadsChanges) {
     for (int index = 0; index < count; ++index)
       task(closure, index);
   };
-  attn_use_thread_pool(counting, &count, Runtime::set, Runtime::own);
-  attn_use_threads(3, Runtime::set, Runtime::own);
+  attn_use_thread_pool(counting, &count);
+  attn_use_threads(3);
   Loop loop;
   EXPECT_EQ(loop.run(0, 10), 0);
   EXPECT_EQ(count, 10);
   EXPECT_EQ(Runtime::iterations, 0);
-  attn_use_thread_pool(nullptr, nullptr, Runtime::set, Runtime::own);
+  attn_most_threads = 1;
+  EXPECT_EQ(loop.run(0, 10), 0);
+  attn_most_threads = 0;
+  EXPECT_EQ(count, 10);
+  EXPECT_EQ(Runtime::iterations, 0);
+  attn_use_thread_pool(nullptr, nullptr);
   EXPECT_EQ(loop.run(0, 10), 0);
   EXPECT_EQ(count, 10);
   EXPECT_EQ(Runtime::iterations, 3);

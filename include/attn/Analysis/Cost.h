@@ -32,6 +32,8 @@ public:
   std::string str() const;
   /// Its value where names have these values; a size that has none is 0.
   double evaluate(const llvm::StringMap<int64_t> &values) const;
+  /// The same as an expression of sizes.
+  SizeAttr asSize(mlir::MLIRContext *context) const;
 
 private:
   /// A product of sizes, in order, and its coefficient, which is not 0.

@@ -85,6 +85,7 @@ private:
 /// What computes one tensor. A call takes the first variant within whose limit it is; the last has none. One within a
 /// limit of `unread` takes none.
 struct LoweredStep {
+  SizeAttr work; ///< Its operations, at most (attn/Analysis/Work.h). Null: they are not known.
   std::vector<SizeLimit> unread;
   std::vector<HalideFunction> variants;
   std::vector<HalideArgument> written; ///< Where that tensor is.

@@ -89,8 +89,12 @@ typedef struct {
   int (*function)(void **); /* Halide's FUNCTION_argv; NULL: nobody reads the tensor, and it is not computed */
 } attn_variant;
 
+/* A thread more is worth waking for so many operations of a step. */
+enum { ATTN_THREAD_WORK = 1 << 18 };
+
 /* Computes one tensor. A call takes the first variant within whose limit it is; the last has none. */
 typedef struct {
+  attn_expression work; /* its operations, at most; of length 0 where they are not known */
   int64_t variant_count;
   const attn_variant *variants;
 } attn_step;

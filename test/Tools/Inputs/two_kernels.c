@@ -36,17 +36,21 @@ static void in_order(void *pool, void (*task)(void *closure, int i), void *closu
   ++*(int *)pool;
 }
 
+enum { MANY = 20000 }; /* rows, for which a thread is worth waking */
+static float many[3 * MANY], many_masked[3 * MANY];
+
 int main(void) {
   int loops = 0;
   float q[4] = {1, 1, 1, 1}, k[40], v[80], out[8], weight[20], x[3] = {1, 1, 1}, masked[3];
   int32_t valid[2] = {2, 6};
   int64_t q_shape[] = {2, 1, 2}, k_shape[] = {2, 10, 2}, v_shape[] = {2, 10, 4}, valid_shape[] = {2};
-  int64_t out_shape[] = {2, 1, 4}, weight_shape[] = {2, 1, 10}, x_shape[] = {1, 1, 3}, one_shape[] = {1};
+  int64_t out_shape[] = {2, 1, 4}, weight_shape[] = {2, 1, 10}, x_shape[] = {1, 1, 3}, many_shape[] = {1, MANY, 3}, one_shape[] = {1};
   DLTensor tq = tensor(q, 3, q_shape, kDLFloat), tk = tensor(k, 3, k_shape, kDLFloat),
            tv = tensor(v, 3, v_shape, kDLFloat), tvalid = tensor(valid, 1, valid_shape, kDLInt),
            tout = tensor(out, 3, out_shape, kDLFloat), tweight = tensor(weight, 3, weight_shape, kDLFloat),
            tx = tensor(x, 3, x_shape, kDLFloat), tone = tensor(valid, 1, one_shape, kDLInt),
-           tmasked = tensor(masked, 3, x_shape, kDLFloat);
+           tmasked = tensor(masked, 3, x_shape, kDLFloat), tmany = tensor(many, 3, many_shape, kDLFloat),
+           tmany_masked = tensor(many_masked, 3, many_shape, kDLFloat);
   int i;
   for (i = 0; i < 40; ++i)
     k[i] = 1;
@@ -55,7 +59,7 @@ int main(void) {
   print(scaled_dot(&tq, &tk, &tv, &tvalid, &tout, &tweight), out, 8);
   print(masked_softmax(&tx, &tone, &tmasked), masked, 3);
   attn_set_thread_pool(in_order, &loops);
-  print(masked_softmax(&tx, &tone, &tmasked), masked, 3);
+  print(masked_softmax(&tmany, &tone, &tmany_masked), many_masked + 3 * (MANY - 1), 3);
   attn_set_thread_pool(NULL, NULL);
   printf("%s\n", loops ? "its own pool" : "another pool");
   k_shape[1] = 9;
