@@ -11,14 +11,8 @@
 
 using namespace attn;
 
-static llvm::Expected<std::string> compileFunction(const HalideFunction &function, const std::string &name) {
-  llvm::Expected<std::string> bitcode = function.bitcode(name);
-  if (!bitcode)
-    return bitcode.takeError();
-  return emitMachineCode(*bitcode, MachineCodeKind::Object);
-}
-
-/// The objects of all functions of a kernel, or the first error.
+/// The objects of all functions of a kernel, or the first error. Bitcode and machine code of a function are tasks of
+/// their own, so that threads have as much to do where functions are few.
 static llvm::Expected<std::vector<std::string>> compileFunctions(const LoweredKernel &kernel,
                                                                  const std::string &prefix) {
   // The last step is mostly the attention itself, and its first variant that for few queries: they take longest.
@@ -27,15 +21,23 @@ static llvm::Expected<std::vector<std::string>> compileFunctions(const LoweredKe
     for (const HalideFunction &variant : step.variants)
       functions.push_back(&variant);
   std::vector<std::optional<llvm::Expected<std::string>>> results(functions.size());
-  auto compile = [&](size_t index) {
-    results[index].emplace(compileFunction(*functions[index], prefix + "_" + functions[index]->name()));
+  auto lower = [&](size_t index) {
+    results[index].emplace(functions[index]->bitcode(prefix + "_" + functions[index]->name()));
+  };
+  auto generate = [&](size_t index) {
+    if (llvm::Expected<std::string> &result = *results[index])
+      result = emitMachineCode(*result, MachineCodeKind::Object);
   };
   if (functions.size() == 1) {
-    compile(0);
+    lower(0);
+    generate(0);
   } else {
     llvm::DefaultThreadPool threads(llvm::hardware_concurrency());
     for (size_t index = 0; index < functions.size(); ++index)
-      threads.async([&, index] { compile(index); });
+      threads.async([&, index] {
+        lower(index);
+        threads.async([&, index] { generate(index); });
+      });
     threads.wait();
   }
   std::vector<std::string> objects;
