@@ -11,6 +11,7 @@
 #include "Transposition.h"
 #include "UnknownRange.h"
 #include "attn/Analysis/Fusion.h"
+#include "attn/Analysis/Work.h"
 #include "attn/Runtime/Signature.h"
 
 using namespace attn;
@@ -111,7 +112,7 @@ private:
   /// after this one: then it is stored with the sum, whose state has it. Null otherwise.
   mlir::Value logSumExpOf(mlir::OpResult tensor) {
     auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner());
-    if (!sum || plan.gpu || plan.countChunks || !plan.sum(sum).has(PlanKind::Tiles))
+    if (!sum || plan.gpu || plan.countChunks || plan.sum(sum).has(PlanKind::Nest))
       return {};
     SoftmaxOp softmax = softmaxOf(sum);
     if (!softmax || softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK)
@@ -151,6 +152,8 @@ private:
                                     : "_few"),
                  limit, [&](StepLowering &step) { step.store(tensor, variant.kind, logSumExp); });
     }
+    current.work =
+        workOf(tensor.getOwner(), [&](mlir::Value read) { return storage.isNeeded(read); }).asSize(kernel.getContext());
     endStep();
   }
 

@@ -13,9 +13,9 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Split::Split(StepLowering &kernel, WeightedSumOp op)
+Split::Split(StepLowering &kernel, WeightedSumOp op, bool hasLogSumExp)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.split), op(op), read(softmaxWeight(op)),
-      softmax(softmaxOf(op)), lanes(kernel.plan.lanes) {
+      softmax(softmaxOf(op)), lanes(kernel.plan.lanes), hasLogSumExp(hasLogSumExp) {
   for (mlir::Attribute index : llvm::reverse(op.getIndices()))
     vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
   pairsWeights = plan.bf16Pairs && canPairWeights(kernel, op);

@@ -31,16 +31,16 @@ namespace attn::lowering {
 
 class Split {
 public:
-  Split(StepLowering &kernel, WeightedSumOp op);
+  /// `hasLogSumExp`: of the softmax, whose rows are those of the sum.
+  Split(StepLowering &kernel, WeightedSumOp op, bool hasLogSumExp);
   void define();
   void schedule();
 
-  Halide::Func func; ///< The sum.
+  Halide::Func func; ///< The sum, and the log-sum-exp if it has that.
 
 private:
   friend class SplitRegion;
   friend class KeyRegion;
-  friend class ColumnRegion;
 
   /// `count` register tiles of as many rows of a task at once, from tile `first` on.
   struct RowTile {
@@ -71,8 +71,10 @@ private:
     int rows;
     int keyCount;
     Halide::Func partial; ///< (lane, key of a tile, tile of keys, …) results of lanes.
-    Halide::RDom vectors; ///< Of `partial`; then, where tiles have one row, its keys.
-    Halide::RDom keys;    ///< Keys and rows of a tile, tiles of rows, tiles of keys.
+    /// Of the updates of `partial`, for whole vectors and for what is left: vectors, the other dimensions of the
+    /// reduction, then, where tiles have one row, its keys.
+    llvm::SmallVector<Halide::RDom, 2> terms;
+    Halide::RDom keys; ///< Keys and rows of a tile, tiles of rows, tiles of keys.
   };
   /// A reduction over a dimension of rows and keys, such as q·k.
   struct Product {
@@ -80,7 +82,7 @@ private:
     Halide::Func func;
     llvm::SmallVector<ScoreTile, 2> tiles; ///< Of lanes along the reduction, where they lie so.
     Halide::RDom keys;                     ///< Where they do not: of the first update.
-    Halide::RDom rest;                     ///< Of the last update: what is left of the reduction.
+    Halide::RDom rest; ///< Of the last update: what is left of the reduction. Undefined where nothing is.
   };
   /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key and a row.
   struct Subscript {
@@ -179,8 +181,9 @@ private:
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
   Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
                        const TileKey &key);
+  /// The term at `last` of the last index, in lanes where that `isThere`.
   Halide::Expr term(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
-                    const TileKey &key);
+                    const TileKey &key, Halide::Expr isThere = {});
   /// What terms of `op` read at `key`, one number of it; undefined where they read nothing there.
   Halide::Expr firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key);
   bool isPaired(ReduceOp op, const Environment &environment) const;
@@ -196,7 +199,12 @@ private:
   void scheduleTile(ColumnTile &tile, unsigned update);
   void schedulePairs();
   Halide::Expr addRowReduction(ReduceOp op, const Environment &environment);
-  void addScoreTile(const Environment &environment, Product &product, const RowTile &tile);
+  /// `restVectors`: of single numbers, after the whole ones.
+  void addScoreTile(const Environment &environment, Product &product, const RowTile &tile, Halide::Expr restVectors);
+  /// An update of `tile` for `count` vectors along the last index.
+  void addTerms(Product &product, ScoreTile &tile, Halide::Expr count,
+                llvm::function_ref<Halide::Expr(const Halide::RDom &terms, const TileKey &key)> termAt, bool isFetched);
+  void addRest(const Environment &environment, Product &product);
   /// What terms read for a row alone, `value` in their region, is packed once a task. Returns it where a term finds it.
   Halide::Expr addPack(mlir::Value value, const PackedFormula &formula);
   /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
@@ -210,6 +218,7 @@ private:
   ReadOp read;       ///< Of the softmax's weight.
   SoftmaxOp softmax; ///< Null where the weights have none.
   int lanes;
+  bool hasLogSumExp;
   bool pairsWeights; ///< The sum is one of products of pairs: see SplitPairs.cpp.
 
   Halide::Var e, k{"key$"}, keyTile{"key_tile$"}, lane{"lane$"}, block{"block$"};
@@ -231,7 +240,7 @@ private:
   std::vector<Halide::Func> taskFuncs; ///< (task): what is divided for, once a task.
   std::vector<Product> products;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,
-      merged;
+      merged, logSumExp;
   Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, allSpans;
   Halide::RDom parts; ///< Of the state: lanes, vectors, chunks.
   int firstOutput;    ///< Of those vectors.
@@ -260,13 +269,35 @@ private:
   Halide::Expr key;
 };
 
+/// Lanes along an index, of which some are surplus.
+struct LaneMask {
+  llvm::SmallVector<mlir::Value, 2> indices; ///< What stands for it in formulas.
+  Halide::Expr isThere;                      ///< Undefined where none is surplus.
+
+  /// Whether surplus lanes may not read `value`.
+  bool hides(mlir::Value value) const;
+};
+
+/// A formula without reductions that reads nothing in surplus lanes.
+class MaskedRegion : public PlainRegion {
+public:
+  MaskedRegion(StepLowering &kernel, Environment &environment, LaneMask mask)
+      : PlainRegion(kernel, environment), mask(std::move(mask)) {}
+
+protected:
+  Halide::Expr stored(mlir::Value value) override;
+
+private:
+  LaneMask mask;
+};
+
 /// A term of a reduction, for a tile of `rows`: what it reads at keys is seen to be the same for all of them; what it
 /// reads for a row is packed.
 class KeyRegion : public RegionLowering {
 public:
-  KeyRegion(Split &split, Environment &environment, int rows)
+  KeyRegion(Split &split, Environment &environment, int rows, LaneMask mask = {})
       : RegionLowering(split.kernel, environment), split(split),
-        first(split.ofBlock(environment, split.blockOfTile(rows))) {}
+        first(split.ofBlock(environment, split.blockOfTile(rows))), mask(std::move(mask)) {}
 
 protected:
   Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
@@ -275,20 +306,7 @@ protected:
 private:
   Split &split;
   Environment first;
-};
-
-/// The value in a column, which is read where it is there.
-class ColumnRegion : public PlainRegion {
-public:
-  ColumnRegion(Split &split, Environment &environment, Halide::Expr isThere)
-      : PlainRegion(split.kernel, environment), split(split), isThere(std::move(isThere)) {}
-
-protected:
-  Halide::Expr stored(mlir::Value value) override;
-
-private:
-  Split &split;
-  Halide::Expr isThere;
+  LaneMask mask;
 };
 
 } // namespace attn::lowering

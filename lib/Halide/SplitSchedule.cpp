@@ -42,6 +42,8 @@ void Split::scheduleMerged() {
   merged.update().reorder(e, allSpans.x).vectorize(e, lanes, TailStrategy::RoundUp);
   if (softmax)
     total.compute_at(ofRow);
+  if (hasLogSumExp)
+    logSumExp.compute_at(ofRow);
 }
 
 void Split::scheduleState() {
@@ -69,13 +71,13 @@ void Split::scheduleState() {
 void Split::scheduleProduct(Product &product) {
   computeRowsInChunk(product.func);
   product.func.bound(k, 0, plan.chunk);
-  int terms = product.rest.dimensions() - 1;
+  int terms = product.op.getSizes().size();
   if (product.tiles.empty()) {
     product.func.update(0)
         .reorder(product.keys[0], product.keys[1], row)
         .allow_race_conditions()
         .vectorize(product.keys[0]);
-    std::vector<VarOrRVar> loops = variables(product.rest, terms + 1);
+    std::vector<VarOrRVar> loops = variables(product.rest, terms + 2);
     loops.push_back(row);
     product.func.update(1).reorder(loops).allow_race_conditions().vectorize(product.rest[0]);
     return;
@@ -94,23 +96,27 @@ void Split::scheduleProduct(Product &product) {
     computeInChunk(partial, LoopLevel(product.func, all[2]));
     partial.bound(k, 0, tile.keyCount).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
     partial.vectorize(lane).unroll(k).unroll(row);
-    if (tile.rows == 1) {
-      std::vector<VarOrRVar> loops = {lane};
-      llvm::append_range(loops, variables(tile.vectors, terms + 1));
-      partial.update().reorder(loops).vectorize(lane);
-      continue;
+    for (auto [stage, domain] : llvm::enumerate(tile.terms)) {
+      if (tile.rows == 1) {
+        std::vector<VarOrRVar> loops = {lane};
+        llvm::append_range(loops, variables(domain, terms + 1));
+        partial.update(stage).reorder(loops).vectorize(lane);
+        continue;
+      }
+      std::vector<VarOrRVar> loops = {lane, row, key};
+      llvm::append_range(loops, variables(domain, terms));
+      loops.push_back(keys);
+      partial.update(stage)
+          .split(k, keys, key, 2, TailStrategy::RoundUp)
+          .reorder(loops)
+          .vectorize(lane)
+          .unroll(row)
+          .unroll(key)
+          .unroll(keys);
     }
-    std::vector<VarOrRVar> loops = {lane, row, key};
-    llvm::append_range(loops, variables(tile.vectors, terms));
-    loops.push_back(keys);
-    partial.update()
-        .split(k, keys, key, 2, TailStrategy::RoundUp)
-        .reorder(loops)
-        .vectorize(lane)
-        .unroll(row)
-        .unroll(key)
-        .unroll(keys);
   }
+  if (!product.rest.defined())
+    return;
   std::vector<VarOrRVar> loops = variables(product.rest, terms);
   llvm::append_range(loops, std::vector<VarOrRVar>{row, product.rest[terms]});
   product.func.update(product.tiles.size()).reorder(loops);

@@ -17,13 +17,28 @@ Expr SplitRegion::reduce(ReduceOp op) {
                                                           : split.addRowReduction(op, environment);
 }
 
+bool LaneMask::hides(mlir::Value value) const {
+  return isThere.defined() &&
+         llvm::any_of(dependence(value), [&](mlir::Value index) { return llvm::is_contained(indices, index); });
+}
+
+Expr MaskedRegion::stored(mlir::Value value) {
+  if (!value.getDefiningOp<ReadOp>() || !mask.hides(value))
+    return {};
+  return readWhere(mask.isThere, lowerOperation(value.getDefiningOp()).expr);
+}
+
 Expr KeyRegion::stored(mlir::Value value) {
   if (!value.getDefiningOp<ReadOp>())
     return {};
   if (environment.changesWith(value, split.k))
-    return PlainRegion(kernel, first).expression(value);
-  bool isOfRow = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, split.row);
-  return isOfRow ? split.addPack(value, packedFormula(kernel, value, environment)) : Expr();
+    return MaskedRegion(kernel, first, mask).expression(value);
+  Expr found;
+  if (mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, split.row))
+    found = split.addPack(value, packedFormula(kernel, value, environment));
+  if (!mask.hides(value))
+    return found;
+  return readWhere(mask.isThere, found.defined() ? found : lowerOperation(value.getDefiningOp()).expr);
 }
 
 Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {
@@ -68,21 +83,36 @@ Environment Split::bindTerm(const Environment &environment, ReduceOp op, const R
   return inner;
 }
 
-Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, const TileKey &key) {
+Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, const TileKey &key,
+                 Expr isThere) {
   Environment inner = bindTerm(environment, op, domain, last, key);
-  KeyRegion lowering(*this, inner, key.rows);
-  return atEachStep(op.getKind(), reductionTerm(op, lowering), domain[0]);
+  LaneMask mask{{}, isThere};
+  for (mlir::Region &region : op->getRegions())
+    if (!region.empty())
+      mask.indices.push_back(region.getArguments().back());
+  KeyRegion lowering(*this, inner, key.rows, std::move(mask));
+  Expr value = reductionTerm(op, lowering);
+  if (isThere.defined())
+    value = select(isThere, value, identity(op.getKind(), value.type()));
+  return atEachStep(op.getKind(), value, domain[0]);
 }
 
-/// Lanes are partial results along the last index of the reduction, of pairs of bf16 numbers or single ones: whole
-/// vectors, and what is left one by one.
+/// Lanes are partial results along the last index of the reduction, of pairs of bf16 numbers or single ones. What fills
+/// no vector of pairs are vectors of single numbers, the last of which has surplus lanes.
 void Split::addContiguousProduct(const Environment &environment, Product &product) {
-  ReduceKind kind = product.op.getKind();
-  Halide::Type type = computeType(product.op.getType());
-  product.func(stageVars({k})) = Halide::undef(type);
+  product.func(stageVars({k})) = Halide::undef(computeType(product.op.getType()));
+  Expr size = reversedSizes(kernel, product.op)[0];
+  int vector = lanes * (isPaired(product.op, environment) ? 2 : 1);
+  Expr rest = plan.masksLanes ? kernel.derivedSize("rest_vectors", ceilDivide(size % vector, lanes), 0) : Expr(0);
   for (const RowTile &tile : rowTiles(plan.rowTile))
-    addScoreTile(environment, product, tile);
+    addScoreTile(environment, product, tile, rest);
+  if (!plan.masksLanes)
+    addRest(environment, product);
+}
 
+/// What fills no vector, one by one.
+void Split::addRest(const Environment &environment, Product &product) {
+  ReduceKind kind = product.op.getKind();
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
   int vector = lanes * (isPaired(product.op, environment) ? 2 : 1);
   unsigned count = sizes.size();
@@ -116,37 +146,56 @@ Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileK
   return PlainRegion(kernel, first).expression(found.getResult());
 }
 
-/// The lanes of a register tile of keys and rows are added together: a load of a key is one for all of its rows. Keys
-/// of one row are visited by a loop that ends with the last key.
-void Split::addScoreTile(const Environment &environment, Product &product, const RowTile &rowTile) {
+/// Keys of one row are visited by a loop that ends with the last key.
+void Split::addTerms(Product &product, ScoreTile &tile, Expr count,
+                     llvm::function_ref<Expr(const RDom &terms, const TileKey &key)> termAt, bool isFetched) {
+  if (Halide::Internal::is_const_zero(count))
+    return;
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
-  int each = isPaired(product.op, environment) ? 2 : 1, count = sizes.size();
-  ReduceKind kind = product.op.getKind();
-  sizes[0] = sizes[0] / (lanes * each);
-  bool isLoop = rowTile.rows == 1;
-  int keysOfTile = isLoop ? plan.scoreKeys : plan.scoreKeysOfSeveral();
+  sizes[0] = count;
+  bool isLoop = tile.rows == 1;
   if (isLoop)
-    sizes.push_back(keysOfTile);
-  ScoreTile tile{rowTile.rows, keysOfTile, Func(kernel.uniqueName(func.name() + "_lanes")), loopOver(sizes), {}};
-  Expr ofTile = isLoop ? Expr(tile.vectors[count]) : Expr(k), key = keyTile * keysOfTile + ofTile;
+    sizes.push_back(tile.keyCount);
+  RDom terms = loopOver(sizes);
+  Expr ofTile = isLoop ? Expr(terms[sizes.size() - 1]) : Expr(k), key = keyTile * tile.keyCount + ofTile;
   if (isLoop)
-    tile.vectors.where(keyBinding(key).expr < keyCount);
-  Expr position = tile.vectors[0] * lanes + lane;
-  auto termAt = [&](const TileKey &key) {
-    return each == 2 ? pairedTerm(environment, product.op, tile.vectors, position, key)
-                     : term(environment, product.op, tile.vectors, position, key);
-  };
-  Expr value = atKey(isLoop ? thatIsThere(key, 1) : thatMayBeSurplus(key, tile.rows), termAt);
+    terms.where(keyBinding(key).expr < keyCount);
+  TileKey tileKey = isLoop ? thatIsThere(key, 1) : thatMayBeSurplus(key, tile.rows);
+  auto termOf = [&](const TileKey &key) { return termAt(terms, key); };
+  Expr value = isFetched ? atKey(tileKey, termOf) : termOf(tileKey);
   std::vector<Expr> element = at({lane, ofTile, keyTile});
-  tile.partial(stageVars({lane, k, keyTile})) = identity(kind, value.type());
-  tile.partial(element) = combine(kind, tile.partial(element), value);
+  tile.partial(element) = combine(product.op.getKind(), tile.partial(element), value);
+  tile.terms.push_back(terms);
+}
+
+/// The lanes of a register tile of keys and rows are added together: a load of a key is one for all of its rows.
+void Split::addScoreTile(const Environment &environment, Product &product, const RowTile &rowTile, Expr restVectors) {
+  int each = isPaired(product.op, environment) ? 2 : 1;
+  ReduceKind kind = product.op.getKind();
+  Halide::Type type = computeType(product.op.getType());
+  int keysOfTile = rowTile.rows == 1 ? plan.scoreKeys : plan.scoreKeysOfSeveral();
+  ScoreTile tile{rowTile.rows, keysOfTile, Func(kernel.uniqueName(func.name() + "_lanes")), {}, {}};
+  tile.partial(stageVars({lane, k, keyTile})) = identity(kind, type);
+  Expr size = reversedSizes(kernel, product.op)[0], vectors = size / (lanes * each);
+  auto ofWhole = [&](const RDom &terms, const TileKey &key) {
+    Expr position = terms[0] * lanes + lane;
+    return each == 2 ? pairedTerm(environment, product.op, terms, position, key)
+                     : term(environment, product.op, terms, position, key);
+  };
+  auto ofRest = [&](const RDom &terms, const TileKey &key) {
+    Expr position = vectors * (lanes * each) + terms[0] * lanes + lane;
+    Expr last = Halide::unsafe_promise_clamped(position, 0, size - 1);
+    return term(environment, product.op, terms, last, key, position < size);
+  };
+  addTerms(product, tile, vectors, ofWhole, /*isFetched=*/true);
+  addTerms(product, tile, restVectors, ofRest, /*isFetched=*/false);
 
   tile.keys = tiles(keysOfTile, {Expr(keysOfTile), Expr(rowTile.rows)}, &rowTile);
   Expr ofRow = tile.keys[2] * rowTile.rows + tile.keys[1];
   std::vector<Expr> values;
   for (int index = 0; index < lanes; ++index)
     values.push_back(tile.partial(at({index, tile.keys[0], tile.keys[3]}, ofRow)));
-  bool isSum = kind == ReduceKind::Sum && value.type() == Halide::Float(32);
+  bool isSum = kind == ReduceKind::Sum && type == Halide::Float(32);
   Expr joined = isSum ? sumOfLanes(values) : combineTree(kind, values), first = tile.keys[3] * keysOfTile;
   product.func(at({first + tile.keys[0]}, ofRow)) =
       beforeNextPages(joined, thatMayBeSurplus(first, tile.rows), keysOfTile, [&](const TileKey &key) {

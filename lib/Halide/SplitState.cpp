@@ -17,18 +17,13 @@ namespace attn::lowering {
 // The output of a chunk
 //===----------------------------------------------------------------------===//
 
-Expr ColumnRegion::stored(mlir::Value value) {
-  if (!isThere.defined() || !value.getDefiningOp<ReadOp>() || !environment.changesWith(value, split.e))
-    return {};
-  return readWhere(isThere, lowerOperation(value.getDefiningOp()).expr);
-}
-
 Expr Split::valueAt(const Column &column, const TileKey &key) {
   Environment environment = bind(op.getBody(), keyBinding(key.key, key.isThere));
-  environment.indices[op.getBody().getArgument(vars.size() - 1)].expr = column.index;
+  mlir::Value index = op.getBody().getArgument(vars.size() - 1);
+  environment.indices[index].expr = column.index;
   Environment first = ofBlock(environment, blockOfTile(key.rows));
   keepSubscripts(yielded(op.getBody(), 1), first, key.kept, firstOfTile(key.rows));
-  return ColumnRegion(*this, first, column.isThere).expression(yielded(op.getBody(), 1));
+  return MaskedRegion(kernel, first, {{index}, column.isThere}).expression(yielded(op.getBody(), 1));
 }
 
 /// A weight times its value in a column is added to `sum`, for `key`, or for it and the one after it.
@@ -75,7 +70,7 @@ void Split::defineOutput() {
   output(stageVars({e, block})) = zero;
   for (const RowTile &rows : rowTiles(plan.valueRows)) {
     int vectors = rows.rows > 1 ? plan.valueVectorsOfSeveral : plan.valueVectors;
-    int last = plan.masksColumns ? std::max(vectors / 2, 2) : 1;
+    int last = plan.masksLanes ? std::max(vectors / 2, 2) : 1;
     Expr done = 0; // of the columns
     for (vectors = std::max(vectors, last); vectors >= last; vectors /= 2) {
       bool isLast = vectors == last;
@@ -172,7 +167,18 @@ void Split::defineResult() {
   } else {
     result = merged(element);
   }
-  func(vars) = convert(result, kernel.typeInMemory(op.getResult()));
+  result = convert(result, kernel.typeInMemory(op.getResult()));
+  if (!hasLogSumExp) {
+    func(vars) = result;
+    return;
+  }
+  std::vector<Var> rowVars(vars.begin() + 1, vars.end());
+  std::vector<Expr> ofRow(rowVars.begin(), rowVars.end()), first = ofRow;
+  first.insert(first.begin(), 0);
+  logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
+  logSumExp(rowVars) =
+      convert(lowering::logSumExp(total(ofRow), merged(first)[0]), kernel.typeInMemory(softmax.getLogsumexp()));
+  func(vars) = Halide::Tuple(result, logSumExp(ofRow));
 }
 
 } // namespace attn::lowering

@@ -190,45 +190,32 @@ void StepLowering::addOutput(Func func, HalideArgument argument) {
   outputArguments.push_back(argument);
 }
 
-/// A log-sum-exp by rows.
-void StepLowering::addLogSumExp(mlir::Value logSumExp) {
-  auto softmax = logSumExp.getDefiningOp<SoftmaxOp>();
-  auto score = mlir::cast<DefinitionOpInterface>(softmax.getScore().getDefiningOp());
-  std::vector<std::string> rows;
-  for (mlir::StringAttr index : score.getIndices().getAsRange<mlir::StringAttr>())
-    rows.push_back(index.str());
-  rows.pop_back();
-  Nest nest(*this, tensorName(kernel, logSumExp), rows);
-  nest.defineLogSumExp(softmax);
-  nest.schedule();
-  addOutput(nest.func, storage.place(logSumExp));
-}
-
 void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp) {
+  Func result;
   if (kind == PlanKind::Split) {
-    Split split(*this, sum);
+    Split split(*this, sum, static_cast<bool>(logSumExp));
     split.define();
     split.schedule();
-    addOutput(split.func, storage.place(sum.getResult()));
-    if (logSumExp)
-      addLogSumExp(logSumExp);
-    return;
+    result = split.func;
+    addOutput(result, storage.place(sum.getResult()));
+  } else {
+    Tile tile(*this, sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, static_cast<bool>(logSumExp));
+    tile.define();
+    tile.schedule();
+    result = tile.result();
+    addOutput(result, storage.place(sum.getResult()));
+    if (plan.countChunks) {
+      std::vector<std::string> counted = plan.countedSums();
+      unsigned position = llvm::find(counted, sum.getName()) - counted.begin();
+      addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
+    }
   }
-  Tile tile(*this, sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, static_cast<bool>(logSumExp));
-  tile.define();
-  tile.schedule();
-  addOutput(tile.result(), storage.place(sum.getResult()));
   if (logSumExp) {
     HalideArgument place = storage.place(logSumExp);
     place.isRepeated = true;
     outputArguments.push_back(place);
-    tile.result().output_buffers()[1].dim(0).set_stride(Expr()); // all elements of a row are one
+    result.output_buffers()[1].dim(0).set_stride(Expr()); // all elements of a row are one
   }
-  if (!plan.countChunks)
-    return;
-  std::vector<std::string> counted = plan.countedSums();
-  unsigned position = llvm::find(counted, sum.getName()) - counted.begin();
-  addOutput(tile.chunkCounts(), {HalideArgument::Output, kernel.getReturn().getNumOperands() + position});
 }
 
 void StepLowering::storeOnGpu(mlir::OpResult tensor, PlanKind kind) {
@@ -269,15 +256,18 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
     return addOutput(scatter.func, storage.place(tensor));
   }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
-  if (softmax && tensor == softmax.getLogsumexp())
-    return addLogSumExp(tensor);
+  bool isLogSumExp = softmax && tensor == softmax.getLogsumexp();
   auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
   std::vector<std::string> indices;
   for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
     indices.push_back(index.str());
+  if (isLogSumExp)
+    indices.pop_back(); // the key
   Nest nest(*this, tensorName(kernel, tensor), indices);
   if (sum)
     nest.defineWeightedSum(sum);
+  else if (isLogSumExp)
+    nest.defineLogSumExp(softmax);
   else if (softmax)
     nest.defineWeight(softmax);
   else

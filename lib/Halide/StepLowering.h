@@ -75,7 +75,6 @@ private:
   bool isBlockOfPairs(mlir::Value tensor) const;
   Halide::Expr axisValue(unsigned index);
   void addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp);
-  void addLogSumExp(mlir::Value logSumExp);
   void storeOnGpu(mlir::OpResult tensor, PlanKind kind);
   void addOutput(Halide::Func func, HalideArgument argument);
 

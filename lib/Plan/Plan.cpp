@@ -191,7 +191,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.bf16Pairs = plan.split.bf16Pairs = machine.bf16Pairs && !isDouble;
   plan.split.rowTile = machine.vectorRegisters >= 32 ? 4 : 2;
   plan.split.valueVectors = 2 * plan.split.rowTile;
-  plan.split.masksColumns = machine.maskedLoads;
+  plan.split.masksLanes = machine.maskedLoads;
   // Of all heads of a token: scores of the chunk stay in the second cache, and what a tile of keys reads in the first.
   kernel.walk([&](WeightedSumOp sum) {
     if (isFusible(sum) && indexWithinKeys(sum))

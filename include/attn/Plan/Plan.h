@@ -76,9 +76,10 @@ struct SplitPlan {
   int ahead = 32;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
   bool bf16Pairs = false; ///< See TilePlan.
-  /// The last tile of columns reads values in some of its lanes alone: it has as many vectors as the second tile. Where
-  /// that takes an instruction for each lane, it has one.
-  bool masksColumns = false;
+  /// Vectors of columns, and of terms of a score, that are not whole are read in some of their lanes alone. The last
+  /// tile of columns has as many vectors as the second then. Where that takes an instruction for each lane, it has one,
+  /// and terms that fill no vector are added one by one.
+  bool masksLanes = false;
 
   /// Keys of a register tile of the scores of several rows, and vectors of one of their weighted sum.
   int scoreKeysOfSeveral() const { return std::max(scoreKeys / 2, 2); }
