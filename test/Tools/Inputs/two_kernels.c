@@ -44,7 +44,8 @@ int main(void) {
   float q[4] = {1, 1, 1, 1}, k[40], v[80], out[8], weight[20], x[3] = {1, 1, 1}, masked[3];
   int32_t valid[2] = {2, 6};
   int64_t q_shape[] = {2, 1, 2}, k_shape[] = {2, 10, 2}, v_shape[] = {2, 10, 4}, valid_shape[] = {2};
-  int64_t out_shape[] = {2, 1, 4}, weight_shape[] = {2, 1, 10}, x_shape[] = {1, 1, 3}, many_shape[] = {1, MANY, 3}, one_shape[] = {1};
+  int64_t out_shape[] = {2, 1, 4}, weight_shape[] = {2, 1, 10}, x_shape[] = {1, 1, 3}, many_shape[] = {1, MANY, 3},
+          one_shape[] = {1};
   DLTensor tq = tensor(q, 3, q_shape, kDLFloat), tk = tensor(k, 3, k_shape, kDLFloat),
            tv = tensor(v, 3, v_shape, kDLFloat), tvalid = tensor(valid, 1, valid_shape, kDLInt),
            tout = tensor(out, 3, out_shape, kDLFloat), tweight = tensor(weight, 3, weight_shape, kDLFloat),
