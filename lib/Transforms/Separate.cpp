@@ -22,9 +22,9 @@
 // A sum over pairs that are stored, as gradients have them, may have a call anywhere in its terms: 1 − tanh(a + b)²,
 // say. There the call itself is replaced.
 //
-// Where the parts are otherwise (NaN included), or where one row alone has a factor, which then does not pay, a score
-// has p = e^{2(a + b)}, at most e^80, and a tensor that is stored the function itself, as exp has everywhere. The
-// choice is one flag a call, and what it rules out is not computed.
+// Where the parts are otherwise (NaN included), or where one row alone has a factor, which then does not pay, the
+// function itself is computed; of a sigmoid in a score, p = e^{−(a + b)}, at most e^80. The choice is one flag a call,
+// and what it rules out is not computed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -129,17 +129,22 @@ static Value fromSum(Value sum, ReduceOp reduce, const SeparableCall &call, Defi
   return arith::SubFOp::create(builder, location, total, arith::MulFOp::create(builder, location, sum, two));
 }
 
+/// Whether a sigmoid becomes one exponential where there are no factors: a score needs no error in proportion. A tanh
+/// costs less as it is.
+static bool takesOneExponential(const SeparableCall &call, Operation *op) {
+  return !isa<TensorOp>(op) && call.function == SeparableFunction::Sigmoid;
+}
+
 /// What takes the place of `reduce`, a sum of the formula of `op`: that with `call` separated.
 static Value separated(ReduceOp reduce, const SeparableCall &call, DefinitionOpInterface op, OpBuilder &builder) {
   OpBuilder atCall(call.op);
-  // A score needs no error in proportion, so that one exponential is enough where there are no factors.
-  bool isScore = !isa<TensorOp>(op) && call.function != SeparableFunction::Exp;
-  Value exponential = isScore ? call.exponential(atCall) : Value();
+  bool isOneExponential = takesOneExponential(call, op);
+  Value exponential = isOneExponential ? call.exponential(atCall) : Value();
   auto whole = [&](IRMapping &mapping, OpBuilder &inside) {
     return onePlus(cloneSlice(exponential, mapping, inside), inside);
   };
   if (call.hasFewRows())
-    return fromSum(sumOf(reduce, call, Value(), builder, whole), reduce, call, op, builder);
+    return sumOf(reduce, call, Value(), builder, whole);
 
   // A tensor that is stored has its last index in the lanes of vectors, so the factors of keys are laid out for that.
   BlockArgument innermost = isa<TensorOp>(op) ? op.getBody().getArguments().back() : BlockArgument();
@@ -152,8 +157,8 @@ static Value separated(ReduceOp reduce, const SeparableCall &call, DefinitionOpI
   auto select = [&](Value first, Value second) {
     return arith::SelectOp::create(builder, reduce.getLoc(), factors.isBounded, first, second);
   };
-  if (isScore)
-    return fromSum(select(sum, sumOf(reduce, call, isNotBounded, builder, whole)), reduce, call, op, builder);
+  if (isOneExponential)
+    return select(sum, sumOf(reduce, call, isNotBounded, builder, whole));
   Value result = fromSum(sum, reduce, call, op, builder);
   return select(result, sumLike(reduce, isNotBounded, builder, [&](OpBuilder &inside, IRMapping &mapping) {
                   return termOf(reduce, mapping, inside);
@@ -219,7 +224,7 @@ struct Separate : attn::impl::AttnSeparateBase<Separate> {
       for (ReduceOp reduce : llvm::to_vector(block.getOps<ReduceOp>()))
         if (reduce.getKind() == ReduceKind::Sum && !reduce.isConditional())
           if (auto call = findCall(reduce.getBody().front().getTerminator()->getOperand(0), key))
-            if (!call->hasFewRows() || (!isa<TensorOp>(op) && call->function != SeparableFunction::Exp))
+            if (!call->hasFewRows() || takesOneExponential(*call, &op))
               replace(reduce, *call, definition, separated);
     }
   }

@@ -111,8 +111,6 @@ Value SeparableCall::exponential(OpBuilder &builder) const {
   Value exponent = argument;
   Location location = exponent.getLoc();
   Type type = exponent.getType();
-  if (function == SeparableFunction::Tanh)
-    exponent = arith::MulFOp::create(builder, location, exponent, floatConstant(2, type, builder, location));
   Value most = floatConstant(largestBounded, type, builder, location);
   return math::ExpOp::create(builder, location, arith::MinimumFOp::create(builder, location, exponent, most));
 }

@@ -85,19 +85,18 @@
 // CHECK-NEXT:      attn.yield %0 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %energy = attn.score "energy"(%m: M, %n: N) : f32 {
-// CHECK-NEXT:      %cst = arith.constant 8.000000e+01 : f32
-// CHECK-NEXT:      %cst_0 = arith.constant 2.000000e+00 : f32
+// CHECK-NEXT:      %cst = arith.constant 2.000000e+00 : f32
 // CHECK-NEXT:      %true = arith.constant true
-// CHECK-NEXT:      %cst_1 = arith.constant 5.54062248E+34 : f32
-// CHECK-NEXT:      %cst_2 = arith.constant 1.000000e+00 : f32
+// CHECK-NEXT:      %cst_0 = arith.constant 5.54062248E+34 : f32
+// CHECK-NEXT:      %cst_1 = arith.constant 1.000000e+00 : f32
 // CHECK-NEXT:      %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
 // CHECK-NEXT:      %1 = attn.reduce sum(%u: U) : f32 {
 // CHECK-NEXT:        %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
 // CHECK-NEXT:        %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
 // CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
-// CHECK-NEXT:        %11 = arith.addf %10, %cst_2 : f32
-// CHECK-NEXT:        %12 = arith.cmpf ogt, %11, %cst_1 : f32
-// CHECK-NEXT:        %13 = arith.select %12, %cst_1, %11 : f32
+// CHECK-NEXT:        %11 = arith.addf %10, %cst_1 : f32
+// CHECK-NEXT:        %12 = arith.cmpf ogt, %11, %cst_0 : f32
+// CHECK-NEXT:        %13 = arith.select %12, %cst_0, %11 : f32
 // CHECK-NEXT:        %14 = attn.read %w[%u] : !attn.tensor<[U], f32>
 // CHECK-NEXT:        %15 = arith.divf %14, %13 fastmath<arcp> : f32
 // CHECK-NEXT:        attn.yield %15 : f32
@@ -105,24 +104,21 @@
 // CHECK-NEXT:        attn.yield %0 : i1
 // CHECK-NEXT:      }
 // CHECK-NEXT:      %2 = arith.xori %0, %true : i1
-// CHECK-NEXT:      %3 = attn.reduce sum(%u: U) : f32 {
-// CHECK-NEXT:        %8 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-// CHECK-NEXT:        %9 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-// CHECK-NEXT:        %10 = arith.addf %8, %9 : f32
-// CHECK-NEXT:        %11 = arith.mulf %10, %cst_0 : f32
-// CHECK-NEXT:        %12 = arith.minimumf %11, %cst : f32
-// CHECK-NEXT:        %13 = math.exp %12 : f32
-// CHECK-NEXT:        %14 = arith.addf %13, %cst_2 : f32
-// CHECK-NEXT:        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
-// CHECK-NEXT:        %16 = arith.divf %15, %14 fastmath<arcp> : f32
-// CHECK-NEXT:        attn.yield %16 : f32
+// CHECK-NEXT:      %3 = attn.read %energy_total[] : !attn.tensor<[], f32>
+// CHECK-NEXT:      %4 = arith.mulf %1, %cst : f32
+// CHECK-NEXT:      %5 = arith.subf %3, %4 : f32
+// CHECK-NEXT:      %6 = attn.reduce sum(%u: U) : f32 {
+// CHECK-NEXT:        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
+// CHECK-NEXT:        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+// CHECK-NEXT:        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+// CHECK-NEXT:        %11 = arith.addf %9, %10 : f32
+// CHECK-NEXT:        %12 = math.tanh %11 : f32
+// CHECK-NEXT:        %13 = arith.mulf %8, %12 : f32
+// CHECK-NEXT:        attn.yield %13 : f32
 // CHECK-NEXT:      } where {
 // CHECK-NEXT:        attn.yield %2 : i1
 // CHECK-NEXT:      }
-// CHECK-NEXT:      %4 = arith.select %0, %1, %3 : f32
-// CHECK-NEXT:      %5 = attn.read %energy_total[] : !attn.tensor<[], f32>
-// CHECK-NEXT:      %6 = arith.mulf %4, %cst_0 : f32
-// CHECK-NEXT:      %7 = arith.subf %5, %6 : f32
+// CHECK-NEXT:      %7 = arith.select %0, %5, %6 : f32
 // CHECK-NEXT:      attn.yield %7 : f32
 // CHECK-NEXT:    }
 // CHECK-NEXT:    %weight, %logsumexp = attn.softmax "weight", ""(%energy) : !attn.tensor<[M, N], f32>

@@ -730,8 +730,8 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
     Exponents are clamped to ±87, and 1 + p to e^80: nothing overflows or becomes 0 · ∞, and tanh and sigmoid
     come out right to 1e-6 unless one exponent is beyond 87 and the other beyond −69. exp wants both exponents within ±87, and a tanh
     in a tensor that is stored wants parts that are not small, so that its error is small in proportion. Nor does one row alone pay for
-    factors. One flag decides for a call: where it is false, nobody reads them (`attn/Analysis/UnreadCalls.h`), and p is e^2(a + b) or
-    e^−(a + b) in a score; elsewhere, and for exp, the function is called as it was written. The sum that is ruled out is not computed.
+    factors. One flag decides for a call: where it is false, nobody reads them (`attn/Analysis/UnreadCalls.h`), and the function is called as
+    it was written, but that a sigmoid in a score has p = e^−(a + b). The sum that is ruled out is not computed.
     `arcp` allows a refined estimate of the reciprocal. In a sum over pairs that are stored (`attn-store-pairs`), as gradients have them, a
     tanh or sigmoid is replaced wherever it is in the terms, as in 1 − tanh(a + b)².
 
@@ -836,19 +836,18 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
       attn.yield %0 : f32
     }
     %energy = attn.score "energy"(%m: M, %n: N) : f32 {
-      %cst = arith.constant 8.000000e+01 : f32
-      %cst_0 = arith.constant 2.000000e+00 : f32
+      %cst = arith.constant 2.000000e+00 : f32
       %true = arith.constant true
-      %cst_1 = arith.constant 5.54062248E+34 : f32
-      %cst_2 = arith.constant 1.000000e+00 : f32
+      %cst_0 = arith.constant 5.54062248E+34 : f32
+      %cst_1 = arith.constant 1.000000e+00 : f32
       %0 = attn.read %energy_bounded[] : !attn.tensor<[], i1>
       %1 = attn.reduce sum(%u: U) : f32 {
         %8 = attn.read %energy_query_factor[%m, %u] : !attn.tensor<[M, U], f32>
         %9 = attn.read %energy_key_factor[%n, %u] : !attn.tensor<[N, U], f32>
         %10 = arith.mulf %8, %9 : f32
-        %11 = arith.addf %10, %cst_2 : f32
-        %12 = arith.cmpf ogt, %11, %cst_1 : f32
-        %13 = arith.select %12, %cst_1, %11 : f32
+        %11 = arith.addf %10, %cst_1 : f32
+        %12 = arith.cmpf ogt, %11, %cst_0 : f32
+        %13 = arith.select %12, %cst_0, %11 : f32
         %14 = attn.read %w[%u] : !attn.tensor<[U], f32>
         %15 = arith.divf %14, %13 fastmath<arcp> : f32
         attn.yield %15 : f32
@@ -856,24 +855,21 @@ def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
         attn.yield %0 : i1
       }
       %2 = arith.xori %0, %true : i1
-      %3 = attn.reduce sum(%u: U) : f32 {
-        %8 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
-        %9 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
-        %10 = arith.addf %8, %9 : f32
-        %11 = arith.mulf %10, %cst_0 : f32
-        %12 = arith.minimumf %11, %cst : f32
-        %13 = math.exp %12 : f32
-        %14 = arith.addf %13, %cst_2 : f32
-        %15 = attn.read %w[%u] : !attn.tensor<[U], f32>
-        %16 = arith.divf %15, %14 fastmath<arcp> : f32
-        attn.yield %16 : f32
+      %3 = attn.read %energy_total[] : !attn.tensor<[], f32>
+      %4 = arith.mulf %1, %cst : f32
+      %5 = arith.subf %3, %4 : f32
+      %6 = attn.reduce sum(%u: U) : f32 {
+        %8 = attn.read %w[%u] : !attn.tensor<[U], f32>
+        %9 = attn.read %a[%m, %u] : !attn.tensor<[M, U], f32>
+        %10 = attn.read %b[%n, %u] : !attn.tensor<[N, U], f32>
+        %11 = arith.addf %9, %10 : f32
+        %12 = math.tanh %11 : f32
+        %13 = arith.mulf %8, %12 : f32
+        attn.yield %13 : f32
       } where {
         attn.yield %2 : i1
       }
-      %4 = arith.select %0, %1, %3 : f32
-      %5 = attn.read %energy_total[] : !attn.tensor<[], f32>
-      %6 = arith.mulf %4, %cst_0 : f32
-      %7 = arith.subf %5, %6 : f32
+      %7 = arith.select %0, %5, %6 : f32
       attn.yield %7 : f32
     }
     ```

@@ -42,7 +42,8 @@ def check(path, case, folder):
     for parameter in PARAMETER.finditer(signature):
         shape = [size for size in parameter["shape"].replace(" floordiv ", " // ").split(", ") if size]
         arguments += random_argument(case, sizes, parameter["name"], shape)
-    checked = run("attn-run", path, *fixed, *arguments, "--check")
+    tolerance = ["--tolerance", 1e-5 * case.worse] if case.worse > 1 else []
+    checked = run("attn-run", path, *fixed, *arguments, "--check", *tolerance)
     if checked.returncode != 0:
         return f"{path.name}: attn-run {' '.join(arguments)}: status {checked.returncode}\n{checked.stdout}{checked.stderr}", False
     return f"{path.name}: {checked.stdout.strip()}", True
