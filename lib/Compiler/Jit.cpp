@@ -7,7 +7,6 @@
 #include "Jit.h"
 
 #include "Embedded.h"
-#include "lib/Runtime/ThreadPool.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
 #include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
@@ -40,7 +39,7 @@ namespace {
 
 /// What all kernels of a process share.
 struct Process {
-  static inline attn_halide_par_for ownParFor = nullptr; ///< Of Halide's runtime: its pool of threads.
+  static inline attn_halide_pool pool = {}; ///< Of Halide's runtime, unless there is another.
   std::unique_ptr<LLJIT> jit;
   JITDylib *runtime = nullptr;
   std::atomic<int> kernels = 0;
@@ -81,15 +80,19 @@ struct Process {
     if (!initialize)
       return initialize.takeError();
     initialize->toPtr<void()>()();
-    llvm::Expected<ExecutorAddr> parFor = process->jit->lookup("halide_default_do_par_for");
+    auto parFor = process->jit->lookup("halide_default_do_par_for");
     if (!parFor)
       return parFor.takeError();
-    ownParFor = parFor->toPtr<attn_halide_par_for>();
+    auto threadCount = process->jit->lookup("halide_get_num_threads");
+    if (!threadCount)
+      return threadCount.takeError();
+    if (!pool.par_for)
+      pool = {parFor->toPtr<attn_halide_par_for>(), threadCount->toPtr<int()>()};
     return process.release();
   }
 
   static int shareLoop(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
-    return attn_share_loop(ownParFor, context, task, first, count, closure);
+    return attn_share_loop(&pool, context, task, first, count, closure);
   }
 
   /// Never destroyed: Halide's threads run in it.
@@ -142,6 +145,8 @@ llvm::Error attn::setHalideThreads(int threads) {
   if (!get)
     return get.takeError();
   (*set)(std::max(threads, 0));
-  attn_use_threads((*get)());
+  attn_use_threads(threads > 0 ? (*get)() : 0);
   return llvm::Error::success();
 }
+
+void attn::usePool(const attn_halide_pool &pool) { Process::pool = pool; }

@@ -3,8 +3,8 @@
 #ifndef ATTN_LIB_COMPILER_JIT_H
 #define ATTN_LIB_COMPILER_JIT_H
 
-#include "attn/Runtime/Runtime.h"
 #include "attn/Runtime/Signature.h"
+#include "lib/Runtime/ThreadPool.h"
 #include "llvm/Support/Error.h"
 #include <string>
 
@@ -16,6 +16,8 @@ llvm::Expected<const attn_program *> loadProgram(const std::string &library, con
 
 /// See attn::setNumThreads.
 llvm::Error setHalideThreads(int threads);
+/// From now on kernels run on these threads in place of Halide's.
+void usePool(const attn_halide_pool &pool);
 
 } // namespace attn
 

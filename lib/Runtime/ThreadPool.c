@@ -10,15 +10,26 @@ static struct {
 
 /* Not static: see Error.c. */
 __thread int attn_most_threads;
+__thread int attn_helper_number; /* of a thread that has helped with loops of others, from 1 on */
+
+enum { MOST_SHARES = 64 };
+
+/* Iterations that one thread begins with, in a line of the cache of their own. */
+typedef struct __attribute__((aligned(64))) {
+  int64_t next; /* that nobody has begun */
+  int64_t end;
+} share;
 
 /* A loop's iterations, for whoever helps with it. */
 typedef struct {
   void *context;
   attn_halide_task task;
   uint8_t *closure;
-  int first, count;
-  int64_t next; /* that nobody has begun */
-  int error;    /* of the first that failed */
+  int first;
+  int error;         /* of the first that failed */
+  const void *owner; /* the thread that runs the loop: what is local to it has this address */
+  int share_count;
+  share shares[MOST_SHARES];
 } loop;
 
 static void run_task(void *closure, int i) {
@@ -30,31 +41,67 @@ static void run_task(void *closure, int i) {
     __atomic_compare_exchange_n(&own->error, &none, error, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* What one of the threads does that share a loop. */
-static int run_what_is_left(void *context, int thread, uint8_t *closure) {
-  (void)context, (void)thread;
+/* The share that this thread begins with, the same in all loops: what one step has written is read by the thread in
+ * whose cache it is. */
+static int own_share(const loop *own) {
+  static int helpers;
+  if (own->owner == &attn_most_threads)
+    return 0;
+  if (!attn_helper_number)
+    attn_helper_number = __atomic_add_fetch(&helpers, 1, __ATOMIC_RELAXED);
+  return 1 + (attn_helper_number - 1) % (own->share_count - 1);
+}
+
+/* What one of the threads does that share a loop: its own share, and what is left of the others'. */
+static int run_shares(void *context, int index, uint8_t *closure) {
+  (void)context, (void)index;
   loop *own = (loop *)closure;
-  for (int64_t i; (i = __atomic_fetch_add(&own->next, 1, __ATOMIC_RELAXED)) < own->count;)
-    run_task(own, (int)i);
+  int begin = own_share(own);
+  for (int number = 0; number < own->share_count; ++number) {
+    share *each = &own->shares[(begin + number) % own->share_count];
+    for (int64_t i; (i = __atomic_fetch_add(&each->next, 1, __ATOMIC_RELAXED)) < each->end;)
+      run_task(own, (int)i);
+  }
   return 0;
 }
 
-/* The smaller of two numbers of which 0 is none. */
-static int least(int a, int b) { return !a || (b && b < a) ? b : a; }
+static void share_out(loop *own, int count, int threads) {
+  own->share_count = threads < MOST_SHARES ? threads : MOST_SHARES;
+  for (int64_t number = 0; number < own->share_count; ++number) {
+    own->shares[number].next = number * count / own->share_count;
+    own->shares[number].end = (number + 1) * count / own->share_count;
+  }
+}
 
-int attn_share_loop(attn_halide_par_for own_par_for, void *context, attn_halide_task task, int first, int count,
+/* How many threads a loop of `count` iterations has; 0: all that there are, which nobody knows yet. */
+static int threads_for(const attn_halide_pool *halide, int count) {
+  int threads = chosen.parallel_for ? count : chosen.threads ? chosen.threads : halide->thread_count();
+  if (attn_most_threads && attn_most_threads < threads)
+    threads = attn_most_threads;
+  return threads < count ? threads : count;
+}
+
+int attn_share_loop(const attn_halide_pool *halide, void *context, attn_halide_task task, int first, int count,
                     uint8_t *closure) {
-  int threads = chosen.parallel_for ? attn_most_threads : least(chosen.threads, attn_most_threads);
-  if (!threads && !chosen.parallel_for)
-    return own_par_for(context, task, first, count, closure);
-  loop own = {context, task, closure, first, count, 0, 0};
-  threads = threads && threads < count ? threads : count;
-  if (threads < 2)
-    run_what_is_left(context, 0, (uint8_t *)&own);
-  else if (chosen.parallel_for)
+  int threads = threads_for(halide, count);
+  if (!threads)
+    return halide->par_for(context, task, first, count, closure);
+  loop own;
+  own.context = context;
+  own.task = task;
+  own.closure = closure;
+  own.first = first;
+  own.error = 0;
+  own.owner = &attn_most_threads;
+  if (threads < 2) {
+    for (int i = 0; i < count; ++i)
+      run_task(&own, i);
+  } else if (chosen.parallel_for) {
     chosen.parallel_for(chosen.pool, run_task, &own, count);
-  else
-    own_par_for(context, run_what_is_left, 0, threads, (uint8_t *)&own);
+  } else {
+    share_out(&own, count, threads);
+    halide->par_for(context, run_shares, 0, threads, (uint8_t *)&own);
+  }
   return own.error;
 }
 

@@ -18,9 +18,15 @@ typedef int (*attn_halide_par_for)(void *context, attn_halide_task task, int fir
  * longer than a short loop. */
 extern __thread int attn_most_threads;
 
+/* Halide's own threads. */
+typedef struct {
+  attn_halide_par_for par_for;
+  int (*thread_count)(void); /* 0: not known yet */
+} attn_halide_pool;
+
 /* Runs a loop, in place of Halide's halide_do_par_for: by the program's own pool where it has one, otherwise by
- * `own_par_for`, Halide's pool, of whose threads only as many take part as may. */
-int attn_share_loop(attn_halide_par_for own_par_for, void *context, attn_halide_task task, int first, int count,
+ * Halide's, of whose threads only as many take part as may. */
+int attn_share_loop(const attn_halide_pool *halide, void *context, attn_halide_task task, int first, int count,
                     uint8_t *closure);
 
 /* Lets at most `threads` (1 or more) share a loop. Halide itself starts more threads when asked for more, but those

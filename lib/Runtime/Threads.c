@@ -11,7 +11,8 @@ int halide_get_num_threads(void);
 int halide_default_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
 
 int halide_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
-  return attn_share_loop(halide_default_do_par_for, context, task, first, count, closure);
+  static const attn_halide_pool halide = {halide_default_do_par_for, halide_get_num_threads};
+  return attn_share_loop(&halide, context, task, first, count, closure);
 }
 
 void attn_set_num_threads(int threads) {

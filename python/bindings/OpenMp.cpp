@@ -2,10 +2,8 @@
 
 #include "OpenMp.h"
 
-#include "attn/Compiler/Compiler.h"
+#include "lib/Compiler/Jit.h"
 
-#include <algorithm>
-#include <atomic>
 #include <dlfcn.h>
 #include <mutex>
 
@@ -23,51 +21,24 @@ struct OpenMp {
 };
 
 OpenMp openMp;
-std::atomic<int> most = 0; ///< Of setNumThreads.
 
-/// A loop's iterations in equal shares. A thread begins with its own, so that what one step has written is read by the
-/// thread in whose cache it is; then it helps the others.
-class Loop {
-public:
-  Loop(void (*task)(void *, int), void *closure, int count, int threads)
-      : task(task), closure(closure), shareCount(std::min(threads, mostShares)) {
-    for (int64_t number = 0; number < shareCount; ++number) {
-      shares[number].next = number * count / shareCount;
-      shares[number].end = (number + 1) * count / shareCount;
-    }
-  }
-
-  void run(int thread) {
-    for (int number = 0; number < shareCount; ++number) {
-      Share &share = shares[(thread + number) % shareCount];
-      for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
-        task(closure, static_cast<int>(i));
-    }
-  }
-
-private:
-  struct alignas(64) Share {
-    std::atomic<int64_t> next; ///< That nobody has begun.
-    int64_t end;
-  };
-  static constexpr int mostShares = 64;
-
-  void (*task)(void *, int);
-  void *closure;
-  int shareCount;
-  Share shares[mostShares];
+struct Region {
+  void *context;
+  attn_halide_task task;
+  int first;
+  uint8_t *closure;
 };
 
-void parallelFor(void *, void (*task)(void *, int), void *closure, int count) {
-  int threads = std::min(most ? most.load() : openMp.mostThreads(), count);
-  if (threads > 1) {
-    Loop loop(task, closure, count, threads);
-    auto body = [](void *data) { static_cast<Loop *>(data)->run(openMp.threadNumber()); };
-    openMp.parallelRegion(body, &loop, threads, 0);
-    return;
-  }
-  for (int i = 0; i < count; ++i)
-    task(closure, i);
+/// Iteration i is thread i's. Within another region OpenMP may give fewer threads: attn_share_loop minds none that
+/// lacks.
+int parallelFor(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
+  Region region = {context, task, first, closure};
+  auto body = [](void *data) {
+    auto *region = static_cast<Region *>(data);
+    region->task(region->context, region->first + openMp.threadNumber(), region->closure);
+  };
+  openMp.parallelRegion(body, &region, count, 0);
+  return 0;
 }
 
 template <typename Function> void find(Function *&function, const char *name) {
@@ -83,13 +54,8 @@ void useOpenMp() {
     find(openMp.mostThreads, "omp_get_max_threads");
     find(openMp.threadNumber, "omp_get_thread_num");
     if (openMp.isThere())
-      attn::setThreadPool(parallelFor, nullptr);
+      usePool({parallelFor, openMp.mostThreads});
   });
-}
-
-void setNumThreads(int threads) {
-  most = threads;
-  attn::setNumThreads(threads);
 }
 
 } // namespace attn::python

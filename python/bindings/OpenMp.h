@@ -14,9 +14,6 @@ namespace attn::python {
 /// there is one, as PyTorch's does. Does nothing the second time.
 void useOpenMp();
 
-/// See attn::setNumThreads. 0 means as many as OpenMP takes, where kernels run on its threads.
-void setNumThreads(int threads);
-
 } // namespace attn::python
 
 #endif // ATTN_PYTHON_BINDINGS_OPENMP_H

@@ -195,7 +195,7 @@ NB_MODULE(_attn, module) {
   module.def("compile_lazily", &compile<&attn::compileLazily>, nb::arg("source"), nb::arg("options"));
   module.def("compile_to_object", &compileToObject, nb::arg("source"), nb::arg("options"), nb::arg("header_name"));
   module.def("attnc", &attnc, nb::arg("arguments"));
-  module.def("set_num_threads", &attn::python::setNumThreads, nb::arg("threads"));
+  module.def("set_num_threads", &attn::setNumThreads, nb::arg("threads"));
   module.def("use_openmp", &attn::python::useOpenMp);
   module.def("cuda_stream", &attn::python::cudaStream);
   module.def("set_cuda_stream", &attn::python::setCudaStream, nb::arg("stream"));

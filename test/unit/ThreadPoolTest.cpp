@@ -15,6 +15,9 @@ namespace {
 struct Runtime {
   static inline std::atomic<int> iterations;
 
+  static inline int threads = 40;
+  static int threadCount() { return threads; }
+
   static int own(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
     iterations += count;
     std::vector<std::thread> threads;
@@ -39,7 +42,8 @@ struct Loop {
 
   int run(int first, int count) {
     Runtime::iterations = 0;
-    return attn_share_loop(Runtime::own, nullptr, task, first, count, reinterpret_cast<uint8_t *>(this));
+    static const attn_halide_pool halide = {Runtime::own, Runtime::threadCount};
+    return attn_share_loop(&halide, nullptr, task, first, count, reinterpret_cast<uint8_t *>(this));
   }
 };
 
@@ -66,6 +70,20 @@ TEST(ThreadPool, AStepThatIsShortWakesFewThreads) {
     EXPECT_EQ(std::accumulate(loop.runs.begin(), loop.runs.end(), 0), 40);
   }
   attn_most_threads = 0;
+}
+
+/// Its threads begin with shares of their own, and help the others then.
+TEST(ThreadPool, HalidesPoolIsAskedForWhatItHas) {
+  attn_use_threads(0);
+  for (auto [threads, count, sharing] : {std::array{5, 40, 5}, {5, 3, 3}, {100, 90, 90}, {0, 40, 40}, {0, 0, 0}}) {
+    Runtime::threads = threads; // 0: it has not run a loop before
+    Loop loop;
+    EXPECT_EQ(loop.run(2, count), 0);
+    EXPECT_EQ(Runtime::iterations, sharing) << threads << " threads, " << count << " iterations";
+    for (int index = 0; index < 100; ++index)
+      EXPECT_EQ(loop.runs[index], index >= 2 && index < 2 + count) << index;
+  }
+  Runtime::threads = 40;
 }
 
 TEST(ThreadPool, AnIterationThatFailsIsTheLast) {
