@@ -41,6 +41,7 @@ class Kernel:
         self._options = _attn.CompileOptions(**options)
         compiling = _attn.compile_lazily if lazy else _attn.compile
         self._kernel = implementation = compiling(source, self._options)
+        self._operator: Any = None  # attn.torch_operator's, once there is one
         self.name: str = implementation.name
         self.inputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.inputs)
         self.outputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.outputs)
@@ -75,7 +76,7 @@ class Kernel:
         if out is None and arrays.need_gradients(values):
             from .operators import torch_operator
 
-            return torch_operator(self)(**{name: value for name, value in zip(self._positions, values) if value is not None})
+            return torch_operator(self)(*values)
         return self._run(self._kernel.run, values, out)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:

@@ -16,8 +16,9 @@ from . import arrays, sizes
 from .kernel import Kernel, TensorInfo
 
 _LIBRARY = torch.library.Library("attn", "FRAGMENT")
-_OPERATORS: dict[str, Operator] = {}  # by name; PyTorch keeps an operator as long as the process runs
-_KERNELS: dict[str, Kernel] = {}  # what each operator runs; nothing else keeps them, so that all are freed at the end
+# What each operator runs, by its name: PyTorch keeps an operator as long as the process runs. Nothing else keeps kernels,
+# so that all are freed at the end.
+_KERNELS: dict[str, Kernel] = {}
 atexit.register(_KERNELS.clear)
 _LOCK = threading.RLock()  # held while operators are registered
 
@@ -83,7 +84,9 @@ class Operator:
             given[name] = value
         tensors = []
         for info in self._inputs:
-            value = given.pop(info.name, info.default)
+            value = given.pop(info.name, None)
+            if value is None:  # not given, or as `Kernel` binds what is not
+                value = info.default
             if value is None:
                 raise TypeError(f"{self.kernel.name}() is missing {info}")
             tensors.append(_as_tensor(info, value))
@@ -147,16 +150,21 @@ def torch_operator(kernel: Kernel) -> Operator:
     `torch.ops.attn.NAME`, where NAME is the operator's `name`. The same kernel gives the same operator. The backward
     kernels are compiled when a gradient is first needed, for the inputs that require it.
     """
+    if kernel._operator is None:
+        with _LOCK:
+            if kernel._operator is None:
+                kernel._operator = _new_operator(kernel)
+    return kernel._operator
+
+
+def _new_operator(kernel: Kernel) -> Operator:
     signature = "\n".join([kernel._source, *map(str, kernel.inputs), *map(str, kernel.outputs)])
     name = f"{kernel.name}_{hashlib.sha256(signature.encode()).hexdigest()[:12]}"
     variant, number = name, 1  # kernels of one source may differ by options that its signature does not show
-    with _LOCK:
-        while variant in _OPERATORS and _OPERATORS[variant].kernel is not kernel:
-            number += 1
-            variant = f"{name}_{number}"
-        if variant not in _OPERATORS:
-            _OPERATORS[variant] = Operator(kernel, variant)
-        return _OPERATORS[variant]
+    while variant in _KERNELS:
+        number += 1
+        variant = f"{name}_{number}"
+    return Operator(kernel, variant)
 
 
 class _Registered:
