@@ -1,8 +1,8 @@
 //===- Split.cpp - The split plan: what is computed ------------------------===//
 
-#include "Split.h"
 #include "Fetch.h"
 #include "Mathematics.h"
+#include "SplitRegions.h"
 #include "attn/Analysis/Fusion.h"
 
 using Halide::Expr;

@@ -255,60 +255,6 @@ private:
   std::vector<Pack> packs;
 };
 
-/// Score, mask and weight factors, in a stage over keys or rows. `key` counts within the chunk.
-class SplitRegion : public RegionLowering {
-public:
-  SplitRegion(Split &split, Environment &environment, Halide::Expr key = {})
-      : RegionLowering(split.kernel, environment), split(split), key(key) {}
-
-protected:
-  Halide::Expr reduce(ReduceOp op) override;
-
-private:
-  Split &split;
-  Halide::Expr key;
-};
-
-/// Lanes along an index, of which some are surplus.
-struct LaneMask {
-  llvm::SmallVector<mlir::Value, 2> indices; ///< What stands for it in formulas.
-  Halide::Expr isThere;                      ///< Undefined where none is surplus.
-
-  /// Whether surplus lanes may not read `value`.
-  bool hides(mlir::Value value) const;
-};
-
-/// A formula without reductions that reads nothing in surplus lanes.
-class MaskedRegion : public PlainRegion {
-public:
-  MaskedRegion(StepLowering &kernel, Environment &environment, LaneMask mask)
-      : PlainRegion(kernel, environment), mask(std::move(mask)) {}
-
-protected:
-  Halide::Expr stored(mlir::Value value) override;
-
-private:
-  LaneMask mask;
-};
-
-/// A term of a reduction, for a tile of `rows`: what it reads at keys is seen to be the same for all of them; what it
-/// reads for a row is packed.
-class KeyRegion : public RegionLowering {
-public:
-  KeyRegion(Split &split, Environment &environment, int rows, LaneMask mask = {})
-      : RegionLowering(split.kernel, environment), split(split),
-        first(split.ofBlock(environment, split.blockOfTile(rows))), mask(std::move(mask)) {}
-
-protected:
-  Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
-  Halide::Expr stored(mlir::Value value) override;
-
-private:
-  Split &split;
-  Environment first;
-  LaneMask mask;
-};
-
 } // namespace attn::lowering
 
 #endif // ATTN_LIB_HALIDE_SPLIT_H

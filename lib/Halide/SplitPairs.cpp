@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Pairs.h"
-#include "Split.h"
+#include "SplitRegions.h"
 
 using Halide::Expr;
 using Halide::Func;

@@ -2,7 +2,7 @@
 
 #include "Lanes.h"
 #include "Mathematics.h"
-#include "Split.h"
+#include "SplitRegions.h"
 
 using Halide::Expr;
 using Halide::Func;

@@ -3,7 +3,7 @@
 #include "Lanes.h"
 #include "Mathematics.h"
 #include "Pairs.h"
-#include "Split.h"
+#include "SplitRegions.h"
 
 using Halide::Expr;
 using Halide::Func;
