@@ -71,17 +71,12 @@ std::optional<PlacedSum> PlacedSum::of(DefinitionOpInterface op) {
     if (!isPlace)
       placed.conditions.push_back(condition);
   }
-  // Nothing else of the statement may depend on the place.
+  // Neither terms nor conditions may depend on the place.
   SmallVector<Value> others(placed.conditions);
   for (const auto &place : placed.places)
     others.push_back(place.second);
   others.push_back(placed.sum.getBody().front().getTerminator()->getOperand(0));
   IndexSet used = dependence(others);
-  for (Operation &each : body.front())
-    if (!isa<ReduceOp>(each))
-      for (Value operand : each.getOperands())
-        if (auto index = dyn_cast<BlockArgument>(operand))
-          used.insert(index);
   bool isFree = llvm::none_of(indices, [&](BlockArgument index) { return used.contains(index); });
   bool isDecided = llvm::all_of(placed.places, [&](const auto &place) {
     return llvm::any_of(dependence(place.second),

@@ -245,6 +245,8 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
 //===----------------------------------------------------------------------===//
 
 void Nest::definePointwise(DefinitionOpInterface op) {
+  if (defineParts(op))
+    return;
   Environment environment;
   size_t rank = vars.size();
   for (size_t index = 0; index < rank; ++index)

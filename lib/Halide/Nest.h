@@ -1,7 +1,7 @@
 //===- Nest.h - The loop nest of one stored tensor --------------*- C++ -*-===//
 //
 // A stored tensor is a Func; every reduction in its formula is a Func of its own, computed
-// inside the tensor's loops. Nest.cpp, NestSum.cpp, RowSoftmax.cpp and RowSum.cpp say what is computed,
+// inside the tensor's loops. Nest.cpp, NestParts.cpp, NestSum.cpp, RowSoftmax.cpp and RowSum.cpp say what is computed,
 // NestSchedule.cpp how:
 //
 //   for rows of the tensor, in parallel:
@@ -29,6 +29,7 @@ struct Stage {
     Row,     ///< Values along keys, vectorised: scores, weights.
     Rows,    ///< One value a row: maximum, sum.
     Lanes,   ///< A reduction whose lanes are elements of its consumer.
+    Parts,   ///< A row in parts, each vectorised, and what is left.
     Partial, ///< A reduction along a contiguous dimension: lanes are partial results, joined at the end.
   };
   Kind kind;
@@ -81,6 +82,8 @@ public:
 private:
   friend class StageLowering;
 
+  /// Defines the Func part by part, if its formula differs between parts of the last index (NestParts.cpp).
+  bool defineParts(DefinitionOpInterface op);
   /// A reduction nested in the formula: a Func over the index variables it depends on, called where it stands.
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
   void addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);

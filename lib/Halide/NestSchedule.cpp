@@ -21,7 +21,7 @@ LoopLevel Nest::level(const Stage &stage) {
   bool inRow = llvm::any_of(vars, [&](const Var &var) { return dependsOn(stage, var); });
   if (stage.vars.empty() || (stage.kind == Stage::Kind::Row && !inRow))
     return LoopLevel::root();
-  if (stage.kind == Stage::Kind::Row || stage.kind == Stage::Kind::Rows)
+  if (stage.kind == Stage::Kind::Row || stage.kind == Stage::Kind::Rows || stage.kind == Stage::Kind::Parts)
     return row;
   if (stage.consumer < 0)
     return laneLoop && dependsOn(stage, vars[0]) ? LoopLevel(func, *laneLoop) : row;
@@ -56,6 +56,12 @@ void Nest::scheduleStage(Stage &stage) {
     stage.func.split(stage.vars[0], vectorLoop(), lane, width, TailStrategy::GuardWithIf).vectorize(lane);
     break;
   }
+  case Stage::Kind::Parts:
+    for (int number = 0; number + 1 < stage.func.num_update_definitions(); ++number) {
+      Halide::Stage part = stage.func.update(number);
+      part.vectorize(Halide::RVar(part.get_schedule().rvars()[0].var), width, TailStrategy::GuardWithIf);
+    }
+    break;
   case Stage::Kind::Rows:
     if (stage.partial.defined())
       schedulePartial(stage);
@@ -96,10 +102,10 @@ void Nest::schedule() {
     func.split(vars[0], *laneLoop, lane, width, TailStrategy::GuardWithIf).vectorize(lane);
   }
   if (!rows.empty()) {
-    rowLoop = rows[0];
-    for (const Var &row : llvm::ArrayRef(rows).drop_front()) {
-      Var fused(rowLoop->name() + "_" + row.name());
-      func.fuse(*rowLoop, row, fused);
+    rowLoop = rows.back();
+    for (const Var &row : llvm::reverse(llvm::ArrayRef(rows).drop_back())) {
+      Var fused(row.name() + "_" + rowLoop->name());
+      func.fuse(row, *rowLoop, fused);
       rowLoop = fused;
     }
     func.parallel(*rowLoop);

@@ -14,7 +14,7 @@ enum {
   GROUPS = 64,     /* threads that have slots of their own, unless their addresses collide */
   SLOTS = 8,       /* of a group, for each size */
   SMALLEST = 7,    /* power of two that is the size of a block */
-  LARGEST = 20,    /* that is kept: larger ones, such as a tensor between two statements, go back to the system */
+  LARGEST = 22,    /* that is kept: larger ones, such as a long tensor between two statements, go back to the system */
 };
 
 /* What stands in front of a block. */

@@ -11,11 +11,13 @@
 // A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys; or one that is stored
 // for a block of pairs at a time, or sums those. Roots are never inlined; the rules for the others are:
 //
-//   1. What costs nothing (no reduction, no function call) goes wherever it is read.
+//   1. What costs nothing (no reduction, no function call) goes wherever it is read. Terms of a sum that divide their
+//      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
 //      storing it would take M·N memory. What depends on one of the two only (projections, norms) stays, and an output
 //      that sums function calls: it is stored anyway.
-//   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice.
+//   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. Sums whose
+//      terms have places stay by themselves.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,6 +26,7 @@
 #include "Slice.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/PlacedSum.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -107,6 +110,24 @@ static bool followsStored(TensorOp tensor) {
   });
 }
 
+/// Whether `read` is in a sum's terms, of numbers that are found by dividing their last index: lanes along it lie
+/// apart, for every pair again. Storing them takes no more memory than what is stored already.
+static bool divides(ReadOp read, TensorOp tensor) {
+  auto reduce = dyn_cast<ReduceOp>(read->getParentOp());
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  bool isTerm = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(read.getType());
+  if (!isTerm || indices.empty() || !followsStored(tensor))
+    return false;
+  return llvm::any_of(tensor.getBody().front(), [&](Operation &op) {
+    return isa<ModOp, FloorDivOp>(op) && dependence(op.getResult(0)).contains(indices.back());
+  });
+}
+
+/// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement.
+static bool endsPlacedSum(TensorOp source, TensorOp tensor) {
+  return (PlacedSum::of(source) && reduces(tensor)) || (PlacedSum::of(tensor) && reduces(source));
+}
+
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
   TensorOp tensor = inlinable(read, roots);
@@ -130,6 +151,8 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
   }
   if (root.query && used.contains(root.query))
     return true;
+  if (isCheap(tensor) && divides(read, tensor))
+    return false;
   bool onlyRows = llvm::all_of(
       used, [&](BlockArgument index) { return index == root.key || llvm::is_contained(root.rows, index); });
   return onlyRows && used.size() == root.rows.size() + 1;
@@ -218,7 +241,7 @@ void Inline::runOnOperation() {
     SmallVector<ReadOp> reads;
     tensor.getBody().walk([&](ReadOp read) { reads.push_back(read); });
     for (ReadOp read : reads)
-      if (TensorOp source = inlinable(read, roots); source && isCheap(source))
+      if (TensorOp source = inlinable(read, roots); source && isCheap(source) && !divides(read, source))
         substituteFormula(read, source);
   }
 
@@ -241,7 +264,7 @@ void Inline::runOnOperation() {
       TensorOp source = inlinable(read, roots);
       bool once = source && source.getResult().hasOneUse() &&
                   dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
-      if (once)
+      if (once && !endsPlacedSum(source, tensor))
         substituteFormula(read, source);
     }
   }

@@ -157,3 +157,72 @@ attn.kernel @once(%x: !attn.tensor<[M, N], f32>) {
   }
   attn.return %out : !attn.tensor<[M], f32> as f32
 }
+
+// A term that divides its last index is computed once for an element, not once for each pair that reads it; so are sums
+// whose terms have places, each by itself.
+// CHECK-LABEL: attn.kernel @divided(
+// CHECK:         attn.tensor "turned"(%n: N, %d: D) : f32 {
+// CHECK:         attn.tensor "dot"(%m: M, %n: N) : f32 {
+// CHECK:           attn.read %turned[%n, %d]
+// CHECK:         attn.tensor "second"(%n: N) : f32 {
+// CHECK:           attn.reduce sum(%m: M) : f32 {
+// CHECK:         attn.tensor "both"(%n: N) : f32 {
+// CHECK:           attn.reduce sum(%m: M) : f32 {
+// CHECK-NOT:       attn.reduce
+// CHECK:           attn.read %second[%n]
+attn.kernel @divided(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %c: !attn.tensor<[N, D floordiv 2], f32>, %x: !attn.tensor<[M], f32>) {
+  %turned = attn.tensor "turned"(%n: N, %d: D) : f32 {
+    %two = arith.constant 2 : i64
+    %0 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+    %1 = attn.floordiv %d, %two
+    %2 = attn.read %c[%n, %1] : !attn.tensor<[N, D floordiv 2], f32>
+    %3 = arith.mulf %0, %2 : f32
+    attn.yield %3 : f32
+  }
+  %dot = attn.tensor "dot"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %turned[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %first = attn.tensor "first"(%n: N) : f32 {
+    %c0 = arith.constant 0 : i64
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %x[%m] : !attn.tensor<[M], f32>
+      attn.yield %1 : f32
+    } where {
+      %last = attn.size N - 1
+      %1 = arith.minsi %m, %last : i64
+      %2 = arith.maxsi %1, %c0 : i64
+      %3 = arith.cmpi eq, %2, %n : i64
+      attn.yield %3 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %second = attn.tensor "second"(%n: N) : f32 {
+    %c0 = arith.constant 0 : i64
+    %c1 = arith.constant 1 : i64
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %x[%m] : !attn.tensor<[M], f32>
+      attn.yield %1 : f32
+    } where {
+      %last = attn.size N - 1
+      %next = arith.addi %m, %c1 : i64
+      %1 = arith.minsi %next, %last : i64
+      %2 = arith.maxsi %1, %c0 : i64
+      %3 = arith.cmpi eq, %2, %n : i64
+      attn.yield %3 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %both = attn.tensor "both"(%n: N) : f32 {
+    %0 = attn.read %first[%n] : !attn.tensor<[N], f32>
+    %1 = attn.read %second[%n] : !attn.tensor<[N], f32>
+    %2 = arith.addf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %dot : !attn.tensor<[M, N], f32> as f32, %both : !attn.tensor<[N], f32> as f32
+}

@@ -345,7 +345,9 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
   let description = [{
     Inlined are tensors that cost nothing to compute, and those that depend on both the key and the query of the
     softmax or the sum that reads them (storing them would take M·N memory). What depends on only one of the two is
-    computed once and stays. So does what is read at a subscript that might have to be clamped.
+    computed once and stays. So does what is read at a subscript that might have to be clamped, terms of a sum that divide
+    their last index (a rotated key reads its other half), and a sum whose terms have places, where it would not be the
+    only one of its statement.
 
     ```mlir
     %last = attn.tensor "last"(%m: M) : i64 {

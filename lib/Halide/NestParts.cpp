@@ -1,0 +1,199 @@
+//===- NestParts.cpp - Formulas that differ between parts of a row ---------===//
+//
+//   turned[n, d] = k[n, d] * cosine[n, d % (D // 2)] + select(d < D // 2, -k[n, d + D // 2], k[n, d - D // 2]) * …
+//
+// In vectors along d, remainder and condition have a value of their own for each lane, and every read is a gather. In
+// each half of a row they have one for all:
+//
+//   for d < D // 2:  turned[n, d]          = k[n, d] * cosine[n, d] - k[n, d + D // 2] * …
+//   for d < D // 2:  turned[n, d + D // 2] = k[n, d + D // 2] * cosine[n, d] + k[n, d] * …
+//   for d < D % 2:   turned[n, d + D // 2 * 2], as it is written
+//
+// So it is with elements that lie side by side: where a formula has d % 2 and d // 2 the parts are every other element.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Mathematics.h"
+#include "Nest.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+
+using Halide::cast;
+using Halide::Expr;
+using Halide::RDom;
+
+namespace attn::lowering {
+
+static std::optional<int64_t> constantOf(mlir::Value value) {
+  llvm::APInt number;
+  return mlir::matchPattern(value, mlir::m_ConstantInt(&number)) ? std::optional(number.getSExtValue()) : std::nullopt;
+}
+
+namespace {
+/// The last index of a formula, in `count` parts of the same length and what is left.
+struct Parts {
+  mlir::BlockArgument index;
+  SizeAttr length;
+  int count;
+  bool isInterleaved; ///< A part has every `count`-th element, rather than `length` in a row.
+
+  /// Whether `value` is the index divided so that the quotient, or the remainder, is the number of the part.
+  template <typename Division> bool divides(mlir::Value value) const {
+    auto division = value.getDefiningOp<Division>();
+    if (!division || division.getLhs() != index)
+      return false;
+    return isInterleaved ? constantOf(division.getRhs()) == count : sizeOf(division.getRhs()) == length;
+  }
+  bool isNumber(mlir::Value value) const { return isInterleaved ? divides<ModOp>(value) : divides<FloorDivOp>(value); }
+  bool isWithin(mlir::Value value) const { return isInterleaved ? divides<FloorDivOp>(value) : divides<ModOp>(value); }
+  /// How many parts further the same place is in a part, at the subscript `value`; none where it is somewhere else.
+  std::optional<int64_t> stepOf(mlir::Value value) const {
+    mlir::Operation *op = value.getDefiningOp();
+    if (!mlir::isa_and_nonnull<mlir::arith::AddIOp, mlir::arith::SubIOp>(op) || op->getOperand(0) != index)
+      return std::nullopt;
+    int64_t sign = mlir::isa<mlir::arith::AddIOp>(op) ? 1 : -1;
+    if (!isInterleaved)
+      return sizeOf(op->getOperand(1)) == length ? std::optional(sign) : std::nullopt;
+    std::optional<int64_t> by = constantOf(op->getOperand(1));
+    return by && std::abs(*by) < count ? std::optional(sign * *by) : std::nullopt;
+  }
+  /// Element `within` of a part.
+  Expr at(Expr number, Expr within, Expr lengthOfPart) const {
+    return isInterleaved ? within * count + number : number * lengthOfPart + within;
+  }
+};
+
+/// The formula in part `number`, at element `within` of it.
+class PartRegion : public PlainRegion {
+public:
+  PartRegion(StepLowering &kernel, Environment &environment, const Parts &parts, int number, Expr within)
+      : PlainRegion(kernel, environment), parts(parts), number(number), within(std::move(within)) {}
+
+protected:
+  Expr stored(mlir::Value value) override {
+    mlir::Operation *op = value.getDefiningOp();
+    if (auto read = mlir::dyn_cast<ReadOp>(op))
+      return readInPart(read);
+    if (auto choice = mlir::dyn_cast<mlir::arith::SelectOp>(op)) {
+      std::optional<bool> holds = comparison(choice.getCondition());
+      return holds ? expression(*holds ? choice.getTrueValue() : choice.getFalseValue()) : Expr();
+    }
+    if (std::optional<bool> holds = comparison(value))
+      return *holds ? Halide::Internal::const_true() : Halide::Internal::const_false();
+    if (parts.isWithin(value))
+      return cast<int64_t>(within);
+    return parts.isNumber(value) ? Halide::Internal::make_const(Halide::Int(64), number) : Expr();
+  }
+
+private:
+  /// What a comparison is that the number of the part decides; none if `value` is something else.
+  std::optional<bool> comparison(mlir::Value value) const {
+    auto compare = value.getDefiningOp<mlir::arith::CmpIOp>();
+    if (!compare)
+      return std::nullopt;
+    using mlir::arith::CmpIPredicate;
+    CmpIPredicate predicate = compare.getPredicate();
+    std::optional<int64_t> other;
+    if (parts.isNumber(compare.getLhs()))
+      other = constantOf(compare.getRhs());
+    else if (!parts.isInterleaved && compare.getLhs() == parts.index && sizeOf(compare.getRhs()) == parts.length &&
+             (predicate == CmpIPredicate::slt || predicate == CmpIPredicate::sge))
+      other = 1;
+    if (!other)
+      return std::nullopt;
+    return mlir::arith::applyCmpPredicate(predicate, llvm::APInt(64, number), llvm::APInt(64, *other, true));
+  }
+
+  /// The subscript, where it lies within a dimension of this size for certain; undefined elsewhere.
+  Expr inside(mlir::Value subscript, SizeAttr size) const {
+    if (parts.isWithin(subscript) && size == parts.length)
+      return within;
+    std::optional<int64_t> step = parts.stepOf(subscript);
+    int64_t other = number + step.value_or(parts.count);
+    bool isInside = other >= 0 && other < parts.count && size == indexSize(parts.index);
+    return isInside ? parts.at(static_cast<int>(other), within, extent(kernel, parts.length)) : Expr();
+  }
+
+  Expr readInPart(ReadOp read) {
+    for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
+      if (Expr at = inside(subscript, read.getTensor().getType().getShape()[position]); at.defined())
+        environment.subscripts[subscript] = {at, kernel.lastIndex(read.getTensor(), position)};
+    return lowerOperation(read).expr;
+  }
+
+  const Parts &parts;
+  int number;
+  Expr within;
+};
+} // namespace
+
+/// How many parts of `length` there are in `whole`, where that is known.
+static std::optional<int64_t> partsIn(SizeAttr whole, SizeAttr length) {
+  if (whole.isConstant() && length.isConstant())
+    return length.getValue() > 0 ? whole.getValue() / length.getValue() : 0;
+  bool isQuotient = length.getKind() == SizeKind::FloorDiv && length.getLhs() == whole && length.getRhs().isConstant();
+  return isQuotient ? std::optional(length.getRhs().getValue()) : std::nullopt;
+}
+
+/// The parts between which the formula of `op` differs: it divides its last index by a few, or by their length, with
+/// which it may compare it.
+static std::optional<Parts> findParts(DefinitionOpInterface op) {
+  mlir::Block &body = op.getBody().front();
+  if (body.getNumArguments() == 0 || !body.getOps<ReduceOp>().empty())
+    return std::nullopt;
+  mlir::BlockArgument index = body.getArguments().back();
+  SizeAttr size = indexSize(index);
+  auto areFew = [](std::optional<int64_t> count) { return count && *count > 1 && *count <= 4; };
+  for (mlir::Operation &inner : body) {
+    if (!mlir::isa<ModOp, FloorDivOp, mlir::arith::CmpIOp>(inner) || inner.getOperand(0) != index)
+      continue;
+    std::optional<SizeAttr> divisor = sizeOf(inner.getOperand(1));
+    if (!divisor)
+      continue;
+    if (std::optional<int64_t> count = partsIn(size, *divisor); areFew(count))
+      return Parts{index, *divisor, static_cast<int>(*count), false};
+    std::optional<int64_t> count = divisor->isConstant() ? std::optional(divisor->getValue()) : std::nullopt;
+    if (!mlir::isa<mlir::arith::CmpIOp>(inner) && areFew(count))
+      return Parts{index, SizeAttr::binary(SizeKind::FloorDiv, size, *divisor), static_cast<int>(*count), true};
+  }
+  return std::nullopt;
+}
+
+bool Nest::defineParts(DefinitionOpInterface op) {
+  std::optional<Parts> parts = findParts(op);
+  if (!parts)
+    return false;
+  Stage stage;
+  stage.kind = Stage::Kind::Parts;
+  stage.func = Halide::Func(kernel.uniqueName(name + "_parts"));
+  stage.vars = vars;
+  Expr length = extent(kernel, parts->length), whole = parts->count * length;
+  std::vector<Expr> element(vars.begin(), vars.end());
+  Halide::Type type = computeType(mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getElementType());
+  stage.func(vars) = Halide::undef(type);
+  auto bind = [&](Expr last) {
+    Environment environment;
+    for (auto [index, var] : llvm::zip_equal(op.getBody().getArguments(), llvm::reverse(vars)))
+      environment.bind(index, var);
+    environment.indices[parts->index] = {last, {}, false, {}};
+    element[0] = last;
+    return environment;
+  };
+  for (int number = 0; number < parts->count; ++number) {
+    RDom within(0, length);
+    Environment environment = bind(parts->at(number, within.x, length));
+    PartRegion lowering(kernel, environment, *parts, number, within.x);
+    stage.func(element) = cast(type, lowering.expression(yielded(op.getBody())));
+  }
+  RDom rest(0, extent(kernel, indexSize(parts->index)) - whole);
+  Environment environment = bind(whole + rest.x);
+  stage.func(element) = cast(type, PlainRegion(kernel, environment).expression(yielded(op.getBody())));
+  Expr value = stage.func(std::vector<Expr>(vars.begin(), vars.end()));
+  addStage(std::move(stage));
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
+  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
+  return true;
+}
+
+} // namespace attn::lowering
