@@ -55,7 +55,8 @@ bool isContiguous(ReduceOp op, mlir::Value lane) {
   op.getBody().walk([&](mlir::Operation *inner) {
     nested |= mlir::isa<ReduceOp>(inner);
     auto read = mlir::dyn_cast<ReadOp>(inner);
-    if (!read || read.getSubscripts().empty())
+    // What is the same for all terms, as a head's slope is, lies as it may.
+    if (!read || !dependence(read.getResult()).contains(op.getBody().getArguments().back()))
       return;
     alongReduction |= read.getSubscripts().back() == reduction;
     alongLane |= lane && read.getSubscripts().back() == lane;

@@ -14,23 +14,21 @@
 //   1. What costs nothing (no reduction, no function call) goes wherever it is read. Terms of a sum that divide their
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
-//      storing it would take M·N memory. What depends on one of the two only (projections, norms) stays, and an output
-//      that sums function calls: it is stored anyway.
+//      storing it would take M·N memory. What stays is what depends on one of the two only (projections, norms), a
+//      linear layer of pairs that are an input, and an output that sums function calls: it is stored anyway.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. Sums whose
 //      terms have places stay by themselves.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
-#include "Root.h"
+#include "InlineRules.h"
 #include "Slice.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
-#include "attn/Analysis/PlacedSum.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/IRMapping.h"
 
@@ -50,83 +48,9 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
   bool belongsInside(Root &root, ReadOp read);
 
   llvm::DenseSet<Value> roots;
+  bool layersWait = false; ///< Until the query is known.
 };
 } // namespace
-
-/// Whether `op` is a function that costs more than arithmetic.
-static bool isFunction(Operation *op) {
-  return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
-}
-
-/// Whether the tensor is an output, and each of its elements a reduction over function calls (additive attention's
-/// energy): reading it takes the memory that is there anyway, and computing it twice would be dear.
-static bool isDearOutput(TensorOp tensor) {
-  if (llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>))
-    return false;
-  return tensor.getBody()
-      .walk([](Operation *op) {
-        bool dear = op->getParentOfType<ReduceOp>() && isFunction(op);
-        return dear ? WalkResult::interrupt() : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
-/// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored,
-/// not an output that is better read, and no subscript is clamped.
-static TensorOp inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
-  auto tensor = read.getTensor().getDefiningOp<TensorOp>();
-  if (!tensor || roots.contains(tensor.getResult()) || isStoredWithPairs(tensor) || isDearOutput(tensor) ||
-      !isInRange(read))
-    return {};
-  AttnTensorType type = tensor.getResult().getType();
-  return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
-}
-
-/// Whether computing an element costs no more than reading it: arithmetic on what is there.
-static bool isCheap(TensorOp tensor) {
-  return llvm::none_of(tensor.getBody().front(),
-                       [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || isFunction(&op); });
-}
-
-/// Whether the formula contains a reduction.
-static bool reduces(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
-
-/// Whether the formula is more than sums and products of reductions: then no reassociation of matrix products does
-/// better than computing it where it is used.
-static bool isNonlinear(TensorOp tensor) {
-  return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
-    if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
-            arith::NegFOp>(op))
-      return false;
-    return llvm::any_of(op.getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
-  });
-}
-
-/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
-/// than what is stored already.
-static bool followsStored(TensorOp tensor) {
-  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(), [&](ReadOp read) {
-    return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
-  });
-}
-
-/// Whether `read` is in a sum's terms, of numbers that are found by dividing their last index: lanes along it lie
-/// apart, for every pair again. Storing them takes no more memory than what is stored already.
-static bool divides(ReadOp read, TensorOp tensor) {
-  auto reduce = dyn_cast<ReduceOp>(read->getParentOp());
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  bool isTerm = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(read.getType());
-  if (!isTerm || indices.empty() || !followsStored(tensor))
-    return false;
-  return llvm::any_of(tensor.getBody().front(), [&](Operation &op) {
-    return isa<ModOp, FloorDivOp>(op) && dependence(op.getResult(0)).contains(indices.back());
-  });
-}
-
-/// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement.
-static bool endsPlacedSum(TensorOp source, TensorOp tensor) {
-  return (PlacedSum::of(source) && reduces(tensor)) || (PlacedSum::of(tensor) && reduces(source));
-}
 
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
@@ -149,6 +73,8 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
     if (!roots.contains(root.tensor.getResult()) && factor)
       return false;
   }
+  if ((root.query || layersWait) && isLayerOfPairs(root, read, tensor))
+    return false;
   if (root.query && used.contains(root.query))
     return true;
   if (isCheap(tensor) && divides(read, tensor))
@@ -173,10 +99,12 @@ void Inline::inlineInto(Root &root) {
       }
     return changed;
   };
+  layersWait = !root.query;
   while (step()) {
   }
   if (root.query)
     return;
+  layersWait = false;
   for (bool changed = true; changed; changed = step())
     root.query = root.findQuery();
 }

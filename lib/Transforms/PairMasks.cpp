@@ -95,10 +95,14 @@ void PairTensors::dropConditions(TensorOp sum) {
     return;
   ReduceOp reduce = sums.front();
   Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
+  auto isStored = [&](Value tensor) {
+    ReadOp copy = contains(tensor) ? copied(definitionOf(tensor)) : ReadOp();
+    return stored.contains(tensor) || (copy && stored.contains(copy.getTensor()));
+  };
   // Masks and the pairs that are 0 without them.
   SmallVector<std::pair<Value, ReadOp>> known;
   for (ReadOp read : body.getOps<ReadOp>())
-    if (stored.contains(read.getTensor()) && isMultipleOf(body.getTerminator()->getOperand(0), read))
+    if (isStored(read.getTensor()) && isMultipleOf(body.getTerminator()->getOperand(0), read))
       for (Value mask : masksOf(definitionOf(read.getTensor())))
         known.push_back({mask, read});
   SmallVector<Value> left = conjunctsOf(where.getTerminator()->getOperand(0));

@@ -226,3 +226,66 @@ attn.kernel @divided(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
   }
   attn.return %dot : !attn.tensor<[M, N], f32> as f32, %both : !attn.tensor<[N], f32> as f32
 }
+
+// A linear layer of pairs is stored, and a matrix product: as a part of the score each head would look at the pairs again.
+// The dot product beside it tells the query.
+// CHECK-LABEL: attn.kernel @layer(
+// CHECK:         attn.tensor "bias"(%h: H, %m: M, %n: N) : f32 {
+// CHECK-NOT:     attn.tensor "dot"
+// CHECK:         attn.tensor "weight"(%h: H, %m: M, %n: N)
+// CHECK-NEXT:      attn.reduce softmax(%j: N) at (%n)
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+// CHECK:             attn.read %bias[%h, %m, %j]
+attn.kernel @layer(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32>, %pair: !attn.tensor<[M, N, C], f32>, %w: !attn.tensor<[H, C], f32>) {
+  %bias = attn.tensor "bias"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%c: C) : f32 {
+      %1 = attn.read %w[%h, %c] : !attn.tensor<[H, C], f32>
+      %2 = attn.read %pair[%m, %n, %c] : !attn.tensor<[M, N, C], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %dot = attn.tensor "dot"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+      %2 = attn.read %k[%h, %n, %d] : !attn.tensor<[H, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %dot[%h, %m, %j] : !attn.tensor<[H, M, N], f32>
+      %2 = attn.read %bias[%h, %m, %j] : !attn.tensor<[H, M, N], f32>
+      %3 = arith.addf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
+}
+
+// Queries that all sequences share are no such weights: there are no pairs yet.
+// CHECK-LABEL: attn.kernel @shared(
+// CHECK-NEXT:    attn.tensor "weight"
+attn.kernel @shared(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[B, N, D], f32>) {
+  %dot = attn.tensor "dot"(%b: B, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%b, %n, %d] : !attn.tensor<[B, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%b: B, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %dot[%b, %m, %j] : !attn.tensor<[B, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[B, M, N], f32> as f32
+}

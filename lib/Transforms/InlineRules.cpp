@@ -1,0 +1,96 @@
+//===- InlineRules.cpp - What may be inlined, and what it costs ----------===//
+
+#include "InlineRules.h"
+#include "Form.h"
+#include "attn/Analysis/PlacedSum.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace attn;
+
+/// Whether `op` is a function that costs more than arithmetic.
+static bool isFunction(Operation *op) {
+  return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
+}
+
+/// Whether the tensor is an output, and each of its elements a reduction over function calls (additive attention's
+/// energy): reading it takes the memory that is there anyway, and computing it twice would be dear.
+static bool isDearOutput(TensorOp tensor) {
+  if (llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>))
+    return false;
+  return tensor.getBody()
+      .walk([](Operation *op) {
+        bool dear = op->getParentOfType<ReduceOp>() && isFunction(op);
+        return dear ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+TensorOp attn::inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
+  auto tensor = read.getTensor().getDefiningOp<TensorOp>();
+  if (!tensor || roots.contains(tensor.getResult()) || isStoredWithPairs(tensor) || isDearOutput(tensor) ||
+      !isInRange(read))
+    return {};
+  AttnTensorType type = tensor.getResult().getType();
+  return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
+}
+
+bool attn::isCheap(TensorOp tensor) {
+  return llvm::none_of(tensor.getBody().front(),
+                       [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || isFunction(&op); });
+}
+
+bool attn::reduces(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
+
+bool attn::isNonlinear(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
+    if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
+            arith::NegFOp>(op))
+      return false;
+    return llvm::any_of(op.getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
+  });
+}
+
+bool attn::followsStored(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(), [&](ReadOp read) {
+    return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
+  });
+}
+
+bool attn::divides(ReadOp read, TensorOp tensor) {
+  auto reduce = dyn_cast<ReduceOp>(read->getParentOp());
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  bool isTerm = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(read.getType());
+  if (!isTerm || indices.empty() || !followsStored(tensor))
+    return false;
+  return llvm::any_of(tensor.getBody().front(), [&](Operation &op) {
+    return isa<ModOp, FloorDivOp>(op) && dependence(op.getResult(0)).contains(indices.back());
+  });
+}
+
+bool attn::isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor) {
+  ReduceOp sum = soleReduction(tensor);
+  auto isIndex = [](Value subscript) { return isa<BlockArgument>(subscript); };
+  if (!sum || sum.getKind() != ReduceKind::Sum || sum.isConditional() || !llvm::all_of(read.getSubscripts(), isIndex))
+    return false;
+  IndexSet ofPairs, ofWeights; // indices of the root
+  for (ReadOp factor : sum.getBody().getOps<ReadOp>()) {
+    IndexSet used;
+    for (BlockArgument index : dependence(factor.getResult()))
+      if (index.getParentRegion() == &tensor.getBody())
+        used.insert(cast<BlockArgument>(read.getSubscripts()[index.getArgNumber()]));
+    if (used.contains(root.key) && !llvm::all_of(factor.getSubscripts(), isIndex))
+      return false;
+    (used.contains(root.key) ? ofPairs : ofWeights).insert(used.begin(), used.end());
+  }
+  auto isOfPairs = [&](BlockArgument index) { return ofPairs.contains(index); };
+  if (root.query)
+    return isOfPairs(root.query) && !ofWeights.empty() && !ofWeights.contains(root.query);
+  return llvm::any_of(root.rows, isOfPairs) && !ofWeights.empty() && llvm::none_of(ofWeights, isOfPairs);
+}
+
+bool attn::endsPlacedSum(TensorOp source, TensorOp tensor) {
+  return (PlacedSum::of(source) && reduces(tensor)) || (PlacedSum::of(tensor) && reduces(source));
+}

@@ -1,0 +1,44 @@
+//===- InlineRules.h - What may be inlined, and what it costs ---*- C++ -*-===//
+
+#ifndef ATTN_TRANSFORMS_INLINERULES_H
+#define ATTN_TRANSFORMS_INLINERULES_H
+
+#include "Root.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+namespace attn {
+
+/// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored,
+/// not an output that is better read, and no subscript is clamped.
+TensorOp inlinable(ReadOp read, const llvm::DenseSet<mlir::Value> &roots);
+
+/// Whether computing an element costs no more than reading it: arithmetic on what is there.
+bool isCheap(TensorOp tensor);
+
+/// Whether the formula contains a reduction.
+bool reduces(TensorOp tensor);
+
+/// Whether the formula is more than sums and products of reductions: then no reassociation of matrix products does
+/// better than computing it where it is used.
+bool isNonlinear(TensorOp tensor);
+
+/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
+/// than what is stored already.
+bool followsStored(TensorOp tensor);
+
+/// Whether `read` is in a sum's terms, of numbers that are found by dividing their last index: lanes along it lie
+/// apart, for every pair again. Storing them takes no more memory than what is stored already.
+bool divides(ReadOp read, TensorOp tensor);
+
+/// Whether `tensor`, at `read` in the formula of `root`, is a linear layer of pairs that are there: each number is a
+/// sum of one query's and key's, times what neither changes. Storing it takes about the memory that those take, and a
+/// matrix product computes it for all heads in one look at them. Where the query is not known yet, whether it may be.
+bool isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor);
+
+/// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement.
+bool endsPlacedSum(TensorOp source, TensorOp tensor);
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_INLINERULES_H
