@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Callable, Iterator
 
 from .attention import attention, spec
-from .others import additive, bilinear, gaussian, paged, self_attention, textbook
+from .others import additive, bilinear, gaussian, paged, pair_bias, rotary, self_attention, textbook
 from .pytorch import SWITCHES, flex, sdpa_by
 from .training import causal_flex, training
 from .tuned import tuned
@@ -65,6 +65,9 @@ def others() -> Iterator[Workload]:
     yield additive("additive decoder B64 M1 N50", 64, 1, 50)
     yield gaussian()
     yield bilinear()
+    yield rotary("rotary, causal", 1024, 1024)
+    yield rotary("rotary, one query", 1, 8192)
+    yield pair_bias(512)
     yield self_attention(14)
     yield self_attention(128)
     yield textbook()
@@ -79,6 +82,7 @@ def steps() -> Iterator[Workload]:
     yield training(grouped, "qkv", ["sdpa"])
     yield training(heads("flex_attention, causal", CAUSAL, queries=1024), "qkv", run=causal_flex)
     yield training(heads("ALiBi with learned slopes", ALIBI, queries=1024), [*"qkv", "slope"])
+    yield training(rotary("rotary, causal", 1024, 1024), "qkv")
     for name, sizes in {"512 x 512 x 64": (1, 512, 512), "decoder B64 M1 N10": (64, 1, 10), "decoder B64 M1 N50": (64, 1, 50)}.items():
         yield training(additive(f"additive {name}", *sizes), ["hq", "hk", "wv", "v"])
 

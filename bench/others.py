@@ -92,6 +92,43 @@ def bilinear() -> Workload:
     )  # fmt: skip
 
 
+def rotary(name: str, queries: int, keys: int) -> Workload:
+    """Keys come without positions, also those of a cache."""
+    heads, width = 8, 64
+
+    def draw():
+        angle = torch.arange(keys)[:, None] * 10000.0 ** (-torch.arange(0, width, 2) / width)
+        inputs = normal(q=(1, heads, queries, width), k=(1, heads, keys, width), v=(1, heads, keys, width))
+        return inputs | {"cosine": angle.cos(), "sine": angle.sin()}
+
+    def turned(x, cosine, sine):
+        first, second = x.chunk(2, -1)
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+    def formula(q, k, v, cosine, sine):
+        q, k = turned(q, cosine[keys - queries :], sine[keys - queries :]), turned(k, cosine, sine)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=queries > 1)
+
+    pairs = queries * (keys - (queries - 1) / 2)
+    return Workload(name, example("rotary"), draw, formula, flops=4 * heads * pairs * width if queries > 1 else 0)
+
+
+def pair_bias(tokens: int) -> Workload:
+    """A bias that is a linear layer of pairs, as in AlphaFold."""
+    heads, width = 8, 64
+    head = (1, heads, tokens, width)
+
+    def draw():
+        inputs = normal(q=head, k=head, v=head, pair=(tokens, tokens, width), w=(heads, width), gate=head)
+        return inputs | {"w": inputs["w"] / math.sqrt(width)}
+
+    def formula(q, k, v, pair, w, gate):
+        bias = torch.einsum("hc,mnc->hmn", w, pair)[None]
+        return torch.sigmoid(gate) * torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    return Workload("bias of pairs", example("pair_bias"), draw, formula, flops=6 * heads * tokens * tokens * width)
+
+
 def self_attention(tokens: int) -> Workload:
     heads, width = 12, 64
     model = heads * width

@@ -105,7 +105,8 @@ def test_flops_are_those_that_the_mask_leaves(name):
     assert workload.flops == pytest.approx(4 * pairs * 8)
 
 
-@pytest.mark.parametrize("workload", [others.textbook(), others.additive("additive", 1, 7, 9), others.self_attention(14)])
+@pytest.mark.parametrize("workload", [others.textbook(), others.additive("additive", 1, 7, 9), others.self_attention(14),
+    others.rotary("rotary", 17, 17), others.rotary("rotary", 1, 17), others.pair_bias(9)])
 def test_formulas_of_the_other_workloads(workload):
     found = attn.compile(workload.spec)(*workload.inputs.values())
     torch.testing.assert_close(found, workload.formula(**workload.inputs), rtol=1e-4, atol=1e-5)
