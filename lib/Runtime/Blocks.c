@@ -14,7 +14,7 @@
 
 /* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
  */
-enum { ROOM = 15 << 18 };
+enum { ROOM = 13 << 18 };
 
 /* The same on a device: enough for each of its processors to have work. */
 enum { DEVICE_ROOM = 64 << 20 };

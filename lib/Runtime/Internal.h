@@ -17,6 +17,7 @@
 void *malloc(size_t size);
 void *calloc(size_t count, size_t size);
 void free(void *pointer);
+int madvise(void *memory, size_t size, int advice);
 void *memset(void *destination, int byte, size_t size);
 void *memcpy(void *destination, const void *source, size_t size);
 char *strstr(const char *text, const char *part);
