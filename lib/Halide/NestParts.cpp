@@ -17,7 +17,6 @@
 #include "Nest.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/Matchers.h"
 
 using Halide::cast;
 using Halide::Expr;
@@ -26,8 +25,8 @@ using Halide::RDom;
 namespace attn::lowering {
 
 static std::optional<int64_t> constantOf(mlir::Value value) {
-  llvm::APInt number;
-  return mlir::matchPattern(value, mlir::m_ConstantInt(&number)) ? std::optional(number.getSExtValue()) : std::nullopt;
+  std::optional<SizeAttr> size = sizeOf(value);
+  return size && size->isConstant() ? std::optional(size->getValue()) : std::nullopt;
 }
 
 namespace {
@@ -153,7 +152,7 @@ static std::optional<Parts> findParts(DefinitionOpInterface op) {
       continue;
     if (std::optional<int64_t> count = partsIn(size, *divisor); areFew(count))
       return Parts{index, *divisor, static_cast<int>(*count), false};
-    std::optional<int64_t> count = divisor->isConstant() ? std::optional(divisor->getValue()) : std::nullopt;
+    std::optional<int64_t> count = constantOf(inner.getOperand(1));
     if (!mlir::isa<mlir::arith::CmpIOp>(inner) && areFew(count))
       return Parts{index, SizeAttr::binary(SizeKind::FloorDiv, size, *divisor), static_cast<int>(*count), true};
   }
@@ -161,7 +160,8 @@ static std::optional<Parts> findParts(DefinitionOpInterface op) {
 }
 
 bool Nest::defineParts(DefinitionOpInterface op) {
-  std::optional<Parts> parts = findParts(op);
+  // A block has some values of an index: what lies beside them is not there.
+  std::optional<Parts> parts = kernel.isInBlocks() ? std::nullopt : findParts(op);
   if (!parts)
     return false;
   Stage stage;

@@ -116,7 +116,7 @@ protected:
 
 } // namespace
 
-/// 4 MiB hold 1048576 floats: of rows of 65536 keys and 16 of padding, 15.
+/// 3.25 MiB hold 851968 floats: of rows of 65536 keys and 16 of padding, 12.
 TEST_F(Blocks, HaveAsManyRowsAsThereIsRoomFor) {
   keys[0] = 0, keys[1] = 65536;
   ASSERT_EQ(run(2, 32, 65536), ATTN_OK) << attn_last_error();
