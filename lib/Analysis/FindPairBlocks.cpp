@@ -236,28 +236,40 @@ SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel) {
     groups[together.getLeaderValue(pairs)].push_back(statement);
   SmallVector<PairBlocks> found;
   for (auto &[pairs, group] : groups)
-    if (std::optional<PairBlocks> blocks = PairBlocksFinder(group).find())
+    if (std::optional<PairBlocks> blocks = PairBlocksFinder(group).find()) {
       found.push_back(std::move(*blocks));
+      if (!orderWithBlocks(kernel, found)) // each waits for the other
+        found.pop_back();
+    }
   return found;
 }
 
-SmallVector<Operation *> attn::orderWithBlocks(KernelOp kernel, ArrayRef<PairBlocks> blocks) {
+std::optional<SmallVector<Operation *>> attn::orderWithBlocks(KernelOp kernel, ArrayRef<PairBlocks> blocks) {
+  // What is placed at once: the statements of a block, where the last of them stands, or an op.
+  SmallVector<SmallVector<Operation *>> left;
+  for (Operation &op : kernel.getBody().front()) {
+    auto block = llvm::find_if(blocks, [&](const PairBlocks &each) { return each.contains(&op); });
+    if (block == blocks.end())
+      left.push_back({&op});
+    else if (block->statements.back() == &op)
+      left.emplace_back(block->statements.begin(), block->statements.end());
+  }
   SmallVector<Operation *> order;
-  for (Operation &op : kernel.getBody().front())
-    order.push_back(&op);
-  for (const PairBlocks &each : blocks) {
-    // What depends on the block's statements comes after them, all else that stands between them before.
-    SmallVector<Operation *> before, inside, after;
-    llvm::DenseSet<Value> late;
-    for (Operation *op : order) {
-      bool isLate = uses(op, [&](Value operand) { return late.contains(operand); }), isOurs = each.contains(op);
-      (isOurs ? inside : isLate ? after : before).push_back(op);
-      if (isOurs || isLate)
-        late.insert(op->result_begin(), op->result_end());
-    }
-    order = std::move(before);
-    order.append(inside);
-    order.append(after);
+  while (!left.empty()) {
+    llvm::DenseSet<Operation *> unplaced;
+    for (const SmallVector<Operation *> &each : left)
+      unplaced.insert_range(each);
+    auto next = llvm::find_if(left, [&](const SmallVector<Operation *> &each) {
+      return llvm::none_of(each, [&](Operation *op) {
+        return uses(op, [&](Value operand) {
+          return unplaced.contains(operand.getDefiningOp()) && !llvm::is_contained(each, operand.getDefiningOp());
+        });
+      });
+    });
+    if (next == left.end())
+      return std::nullopt;
+    order.append(*next);
+    left.erase(next);
   }
   return order;
 }

@@ -58,7 +58,7 @@ public:
       addVariant(name, std::nullopt, [&](StepLowering &step) { step.convertOutput(output); });
       endStep();
     }
-    llvm::SmallVector<mlir::Operation *> order = orderWithBlocks(kernel, plan.blocks);
+    llvm::SmallVector<mlir::Operation *> order = *orderWithBlocks(kernel, plan.blocks); // findPairBlocks has seen to it
     for (mlir::Operation *op : llvm::reverse(order)) {
       enterBlocksOf(op);
       for (mlir::OpResult result : llvm::reverse(op->getResults()))
@@ -165,8 +165,9 @@ private:
       return;
     neverPartitionLoops(step.outputs);
     auto implementation = std::make_unique<HalideFunction::Implementation>();
-    int &count = names[name];
-    implementation->name = count++ ? name + "_" + std::to_string(count) : name;
+    implementation->name = name;
+    for (int number = 2; !names.insert(implementation->name).second; ++number)
+      implementation->name = name + "_" + std::to_string(number);
     implementation->limit = limit;
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
@@ -228,7 +229,7 @@ private:
   std::vector<LoweredStep> steps;                ///< The last first.
   std::vector<unsigned> read;                    ///< Of each intermediate, the last step that reads it.
   llvm::DenseMap<mlir::Value, unsigned> written; ///< The step that writes a tensor.
-  std::map<std::string, int> names;
+  std::set<std::string> names;                   ///< Of the functions.
 };
 
 } // namespace

@@ -65,11 +65,12 @@ private:
   llvm::DenseMap<mlir::Value, unsigned> axes;
 };
 
-/// The blocks of a kernel. Pairs that cannot be computed so are in none of them.
+/// The blocks of a kernel, for which there is an order. Pairs that cannot be computed so are in none of them.
 llvm::SmallVector<PairBlocks> findPairBlocks(KernelOp kernel);
 
-/// The graph ops of a kernel, its return included, in an order in which those of each of `blocks` follow each other.
-llvm::SmallVector<mlir::Operation *> orderWithBlocks(KernelOp kernel, llvm::ArrayRef<PairBlocks> blocks);
+/// The graph ops of a kernel, its return included, in an order in which those of each of `blocks` follow each other,
+/// and otherwise as they stand; nothing where no such order is one of definitions before uses.
+std::optional<llvm::SmallVector<mlir::Operation *>> orderWithBlocks(KernelOp kernel, llvm::ArrayRef<PairBlocks> blocks);
 
 } // namespace attn
 
