@@ -2,6 +2,7 @@
 
 #include "Backward.h"
 #include "Form.h"
+#include "Scores.h"
 #include "Statement.h"
 #include "Unnormalised.h"
 #include "attn/Analysis/Dependence.h"
@@ -206,10 +207,26 @@ void Backward::returnGradients() {
   kernel.setDefaultsAttr(builder.getArrayAttr(defaults));
 }
 
+/// The terms that a maximum or minimum is taken of become tensors: its gradient goes to those that equal it, and only
+/// what is stored is the same number both times (ComparedTensors.h).
+static void outlineExtremeTerms(KernelOp kernel) {
+  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
+    tensor.getBody().walk([&](ReduceOp reduce) {
+      bool isExtreme = reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min;
+      Operation *yield = reduce.getBody().front().getTerminator();
+      Value term = yield->getOperand(0);
+      if (!isExtreme || !isa<FloatType>(term.getType()) || isa_and_nonnull<ReadOp>(term.getDefiningOp()))
+        return;
+      OpBuilder builder(yield);
+      yield->setOperand(0, hoist(term, tensor, (tensor.getName() + "_term").str(), builder));
+    });
+}
+
 LogicalResult Backward::run() {
   groups = rewriteSoftmaxes(kernel, facts);
   for (const SoftmaxGroup &group : groups)
     names.push_back(group.saved);
+  outlineExtremeTerms(kernel);
   outlineDots(kernel);
   findActive();
   addOutputGradients();

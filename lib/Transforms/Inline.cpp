@@ -9,7 +9,8 @@
 //   weight[b, m, n] = softmax[n](tanh(sum[d](q[b, m, d] * k[b, n, d])) where n < valid[b])
 //
 // A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys; or one that is stored
-// for a block of pairs at a time, or sums those. Roots are never inlined; the rules for the others are:
+// for a block of pairs at a time, or sums those. Roots are never inlined, and neither are tensors whose elements are
+// compared with each other (a score and the greatest of its row); the rules for the others are:
 //
 //   1. What costs nothing (no reduction, no function call) goes wherever it is read. Terms of a sum that divide their
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
@@ -25,6 +26,7 @@
 #include "InlineRules.h"
 #include "Slice.h"
 #include "WeightedSum.h"
+#include "attn/Analysis/ComparedTensors.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
 
@@ -46,15 +48,22 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
   void inlineInto(Root &root);
   void inlineIntoPairs(KernelOp kernel);
   bool belongsInside(Root &root, ReadOp read);
+  TensorOp source(ReadOp read);
 
-  llvm::DenseSet<Value> roots;
+  llvm::DenseSet<Value> roots, compared;
   bool layersWait = false; ///< Until the query is known.
 };
 } // namespace
 
+/// The tensor that `read` reads, if it may be inlined there.
+TensorOp Inline::source(ReadOp read) {
+  TensorOp tensor = inlinable(read, roots);
+  return tensor && !compared.contains(tensor.getResult()) ? tensor : TensorOp();
+}
+
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
-  TensorOp tensor = inlinable(read, roots);
+  TensorOp tensor = source(read);
   if (!tensor)
     return false;
   IndexSet used = root.indicesOf(read);
@@ -147,6 +156,7 @@ static void eraseUnread(SmallVector<TensorOp> &tensors) {
 void Inline::runOnOperation() {
   KernelOp kernel = getOperation();
   roots.clear();
+  compared = comparedTensors(kernel);
   SmallVector<TensorOp> tensors = llvm::to_vector(kernel.getBody().front().getOps<TensorOp>());
   llvm::DenseSet<Value> weights = weightTensors(kernel);
   auto readsWeights = [&](ReduceOp reduce) {
@@ -169,7 +179,7 @@ void Inline::runOnOperation() {
     SmallVector<ReadOp> reads;
     tensor.getBody().walk([&](ReadOp read) { reads.push_back(read); });
     for (ReadOp read : reads)
-      if (TensorOp source = inlinable(read, roots); source && isCheap(source) && !divides(read, source))
+      if (TensorOp source = this->source(read); source && isCheap(source) && !divides(read, source))
         substituteFormula(read, source);
   }
 
@@ -189,7 +199,7 @@ void Inline::runOnOperation() {
   for (TensorOp tensor : tensors) {
     SmallVector<ReadOp> reads(tensor.getBody().front().getOps<ReadOp>());
     for (ReadOp read : reads) {
-      TensorOp source = inlinable(read, roots);
+      TensorOp source = this->source(read);
       bool once = source && source.getResult().hasOneUse() &&
                   dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
       if (once && !endsPlacedSum(source, tensor))

@@ -9,6 +9,7 @@
 #define ATTN_TRANSFORMS_PAIRTENSORS_H
 
 #include "Product.h"
+#include "attn/Analysis/ComparedTensors.h"
 #include "attn/IR/Attn.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -18,7 +19,10 @@ namespace attn {
 class PairTensors {
 public:
   /// `weights` is one of them, from which the others are found.
-  explicit PairTensors(TensorOp weights) : weights(weights) { collect(); }
+  explicit PairTensors(TensorOp weights)
+      : weights(weights), compared(comparedTensors(weights->getParentOfType<KernelOp>())) {
+    collect();
+  }
 
   /// Marks those that are to be stored, and rewrites what reads them.
   void store();
@@ -58,6 +62,7 @@ private:
   TensorOp weights;
   llvm::DenseSet<mlir::Value> tensors;
   llvm::DenseSet<mlir::Value> stored;
+  llvm::DenseSet<mlir::Value> compared;       ///< Are stored as a whole, and so none of them.
   llvm::SmallVector<TensorOp> conditionMasks; ///< That were conditions.
 };
 

@@ -107,7 +107,8 @@ static bool readsAtKey(ReadOp read, TensorOp statement) {
 void PairTensors::collect() {
   auto isCandidate = [&](Value tensor) {
     TensorOp definition = definitionOf(tensor);
-    return definition && definition.getResult().getType() == weights.getResult().getType() &&
+    return definition && !compared.contains(tensor) &&
+           definition.getResult().getType() == weights.getResult().getType() &&
            llvm::none_of(tensor.getUsers(), llvm::IsaPred<ReturnOp>);
   };
   if (isCandidate(weights.getResult()))
@@ -219,8 +220,8 @@ void PairTensors::swallow(TensorOp statement) {
     statement.getBody().walk([&](ReadOp read) { reads.push_back(read); });
     for (ReadOp read : reads) {
       TensorOp tensor = definitionOf(read.getTensor());
-      bool isPart = tensor && !stored.contains(read.getTensor()) && isInRange(read) &&
-                    (contains(read.getTensor()) || (isPointwise(tensor) && readsBlocks(tensor)));
+      bool isPart = tensor && !stored.contains(read.getTensor()) && !compared.contains(read.getTensor()) &&
+                    isInRange(read) && (contains(read.getTensor()) || (isPointwise(tensor) && readsBlocks(tensor)));
       if (isPart) {
         substituteFormula(read, tensor);
         changed = true;

@@ -289,3 +289,47 @@ attn.kernel @shared(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[B, N, D], f
   }
   attn.return %weight : !attn.tensor<[B, M, N], f32> as f32
 }
+
+// A score that is compared with the greatest of its row is computed once: two loops would round it differently.
+// CHECK-LABEL: attn.kernel @compared(
+// CHECK-NEXT:    %[[SCORE:.*]] = attn.tensor "score"
+// CHECK-NEXT:      attn.reduce sum
+// CHECK:         attn.tensor "best"
+// CHECK-NEXT:      attn.reduce max(%[[J:.*]]: N)
+// CHECK-NEXT:        attn.read %[[SCORE]][%{{.*}}, %[[J]]]
+// CHECK:         attn.tensor "weight"
+// CHECK-NEXT:      attn.reduce softmax
+// CHECK-NEXT:        attn.read %[[SCORE]]
+// CHECK:         } where {
+// CHECK-NEXT:        attn.read %[[SCORE]]
+attn.kernel @compared(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %best = attn.tensor "best"(%m: M) : f32 {
+    %0 = attn.reduce max(%j: N) : f32 {
+      %1 = attn.read %score[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %score[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    } where {
+      %1 = attn.read %score[%m, %j] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %best[%m] : !attn.tensor<[M], f32>
+      %3 = arith.cmpf oge, %1, %2 : f32
+      attn.yield %3 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[M, N], f32> as f32
+}
