@@ -2,6 +2,7 @@
 
 #include "attn/Analysis/Dependence.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -115,12 +116,29 @@ static bool isQuotientInRange(Value value, SizeAttr size) {
   return whole.getLhs() == size && sizeOf(quotient.getRhs()) == whole.getRhs();
 }
 
+std::optional<TwoDigits> TwoDigits::of(Value value) {
+  auto sum = value.getDefiningOp<arith::AddIOp>();
+  auto product = sum ? sum.getLhs().getDefiningOp<arith::MulIOp>() : arith::MulIOp();
+  auto high = product ? dyn_cast<BlockArgument>(product.getLhs()) : BlockArgument();
+  auto low = sum ? dyn_cast<BlockArgument>(sum.getRhs()) : BlockArgument();
+  if (!high || !low || sizeOf(product.getRhs()) != indexSize(low))
+    return std::nullopt;
+  return TwoDigits{high, low};
+}
+
+/// Whether `value` is a number of two digits below `size`.
+static bool areDigitsInRange(Value value, SizeAttr size) {
+  std::optional<TwoDigits> digits = TwoDigits::of(value);
+  return digits && size.getKind() == SizeKind::Mul && indexSize(digits->high) == size.getLhs() &&
+         indexSize(digits->low) == size.getRhs();
+}
+
 bool attn::isInRange(Value subscript, SizeAttr size) {
   if (auto index = dyn_cast<BlockArgument>(subscript))
     return indexSize(index) == size;
   if (auto remainder = subscript.getDefiningOp<ModOp>(); remainder && sizeOf(remainder.getRhs()) == size)
     return true;
-  if (isQuotientInRange(subscript, size))
+  if (isQuotientInRange(subscript, size) || areDigitsInRange(subscript, size))
     return true;
   APInt value;
   return size.isConstant() && matchPattern(subscript, m_ConstantInt(&value)) && !value.isNegative() &&

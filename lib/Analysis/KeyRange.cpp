@@ -21,7 +21,14 @@ struct Affine {
 };
 } // namespace
 
-/// False where they are forms of different quotients.
+/// Whether sums of such constants stay in 64 bits. Others bound nothing.
+static bool isSmall(int64_t constant) {
+  constexpr int64_t largest = int64_t(1) << 60;
+  return -largest <= constant && constant <= largest;
+}
+
+/// Adds `term`, or subtracts it where `factor` is −1. False where they are forms of different quotients, or where the
+/// constant is too large.
 static bool accumulate(Affine &sum, const Affine &term, int64_t factor) {
   if (sum.coefficient && term.coefficient && sum.divisor != term.divisor)
     return false;
@@ -31,7 +38,7 @@ static bool accumulate(Affine &sum, const Affine &term, int64_t factor) {
   sum.rest.constant += factor * term.rest.constant;
   for (auto [value, coefficient] : term.rest.terms)
     sum.rest.terms.push_back({value, factor * coefficient});
-  return true;
+  return isSmall(sum.rest.constant);
 }
 
 /// What `value` divides the key by, if it does, and if that is positive wherever there is a key: a number, or a size
@@ -61,7 +68,7 @@ static std::optional<Affine> affine(Value value, BlockArgument key) {
       result.rest.constant = constant.getSExtValue();
     else
       result.rest.terms.push_back({value, 1});
-    return result;
+    return isSmall(result.rest.constant) ? std::optional(result) : std::nullopt;
   }
   Operation *op = value.getDefiningOp();
   if (!isa<arith::AddIOp, arith::SubIOp>(op))

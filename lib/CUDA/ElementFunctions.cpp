@@ -75,22 +75,29 @@ static std::string scoreFunctions(Formulas &formulas) {
          writer.function(fmt::format("float score({})", elementParameters), value);
 }
 
+/// The sum of a bound as an int64.
+static std::string sumOf(const KeyBound &bound, FormulaWriter &writer) {
+  std::string sum = fmt::format("int64({})", bound.constant), wide = fmt::format("WideSum{{{}, 0}}", bound.constant);
+  bool isWide = false;
+  for (auto [term, coefficient] : bound.terms) {
+    Expression value = writer.write(term);
+    isWide |= !value.range.fits32();
+    wide += fmt::format(".plus({}, {})", value.text, coefficient);
+    int64_t size = std::abs(coefficient);
+    sum += coefficient < 0 ? " - " : " + ";
+    sum += size == 1 ? value.operand() : fmt::format("int64({}) * {}", size, value.operand());
+  }
+  return isWide ? wide + ".limited()" : sum;
+}
+
 /// The bound as an int64.
 static std::string textOf(const KeyBound &bound, FormulaWriter &writer) {
   auto both = [&](const char *name) {
     return fmt::format("{}({}, {})", name, textOf(*bound.lhs, writer), textOf(*bound.rhs, writer));
   };
   switch (bound.kind) {
-  case KeyBound::Kind::Linear: {
-    std::string sum = fmt::format("int64({})", bound.constant);
-    for (auto [term, coefficient] : bound.terms) {
-      std::string value = writer.write(term).operand();
-      int64_t size = std::abs(coefficient);
-      sum += coefficient < 0 ? " - " : " + ";
-      sum += size == 1 ? value : fmt::format("int64({}) * {}", size, value);
-    }
-    return sum;
-  }
+  case KeyBound::Kind::Linear:
+    return sumOf(bound, writer);
   case KeyBound::Kind::Min:
     return both("smaller");
   case KeyBound::Kind::Max:

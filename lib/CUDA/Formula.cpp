@@ -12,9 +12,6 @@
 using namespace attn;
 using namespace attn::cuda;
 
-/// No dimension is longer (the runtime checks it): sums of two indices fit in 32 bits.
-static constexpr int64_t longestDimension = int64_t(1) << 30;
-
 /// The C++ type of a value.
 static std::string typeOfValue(mlir::Type type, IntegerRange range) {
   if (type.isSignlessInteger(1))

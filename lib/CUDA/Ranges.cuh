@@ -19,6 +19,20 @@ struct MaskRange {
   KeyRange possible, certain;
 };
 
+/// A sum that 64 bits may not hold, exactly as far as bounds of keys need it: data may be the largest integer, for "no
+/// limit". The halves of its numbers are summed by themselves.
+struct WideSum {
+  int64 low, high;
+  __device__ WideSum plus(int64 value, int64 coefficient) const {
+    return {low + (value & 0xffffffff) * coefficient, high + (value >> 32) * coefficient};
+  }
+  /// −1 for what is below 0, and 2³² for what is above any number of keys.
+  __device__ int64 limited() const {
+    int64 carried = high + (low >> 32);
+    return carried < 0 ? -1 : carried > 0 ? int64(1) << 32 : low & 0xffffffff;
+  }
+};
+
 /// What holds for all rows of the tile: the hull of what is possible, the intersection of what is certain.
 template <typename Kernel>
 __device__ __forceinline__ MaskRange range_of_tile(const typename Kernel::Arguments &arguments,

@@ -3,10 +3,13 @@
 #include "Interface.h"
 
 #include "SizePrograms.h"
+#include "attn/Analysis/Dependence.h"
 #include "llvm/ADT/APFloat.h"
 
 using namespace attn;
 using namespace mlir;
+
+static_assert(ATTN_MAX_EXTENT == longestDimension, "what is checked is what kernels are compiled for");
 
 // DLPack 0.6, which Debian ships, does not declare kDLBool.
 static constexpr int64_t boolCode = 6;
@@ -78,6 +81,27 @@ static LogicalResult checkDepth(KernelOp kernel, const SizeProgram &program) {
   return kernel.emitError() << "the size expression '" << program.text << "' is nested too deeply";
 }
 
+/// What indices range over that no shape of a parameter bounds, each with one of its indices. A name is bounded by the
+/// dimension that it is solved from.
+static llvm::MapVector<SizeAttr, BlockArgument> unboundedRanges(KernelOp kernel) {
+  llvm::DenseSet<SizeAttr> bounded;
+  for (BlockArgument parameter : kernel.getParameters())
+    bounded.insert_range(cast<AttnTensorType>(parameter.getType()).getShape());
+  llvm::MapVector<SizeAttr, BlockArgument> ranges;
+  kernel.walk([&](Block *block) {
+    for (BlockArgument index : block->getArguments()) {
+      if (!index.getType().isInteger(64))
+        continue;
+      SizeAttr size = indexSize(index);
+      bool isBounded =
+          size.isName() || bounded.contains(size) || (size.isConstant() && size.getValue() <= longestDimension);
+      if (!isBounded)
+        ranges.insert({size, index});
+    }
+  });
+  return ranges;
+}
+
 FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel, KernelOp checking) {
   KernelInterface interface;
   interface.name = kernel.getSymName().str();
@@ -103,6 +127,11 @@ FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel, KernelOp checkin
     for (const SizeProgram *size : {&interface.checks.back().part, &interface.checks.back().whole})
       if (failed(checkDepth(kernel, *size)))
         return failure();
+  }
+  for (auto [size, index] : unboundedRanges(kernel)) {
+    interface.ranges.push_back({indexName(index).str(), sizeProgram(size, positions)});
+    if (failed(checkDepth(kernel, interface.ranges.back().size)))
+      return failure();
   }
   if (checking)
     for (const KernelOp::Bound &bound : checking.getBounds()) {
@@ -195,6 +224,8 @@ NativeSignature::NativeSignature(KernelInterface described, KernelPrograms progr
     sizes.push_back({size.name.c_str(), size.tensor, size.dimension, view(size.solution)});
   for (const CheckInterface &check : interface.checks)
     checks.push_back({check.message.c_str(), view(check.part), view(check.whole)});
+  for (const RangeInterface &range : interface.ranges)
+    ranges.push_back({range.index.c_str(), view(range.size)});
   for (const BoundInterface &bound : interface.bounds)
     boundList.push_back({bound.statement.c_str(), bound.tensor.c_str(), bound.dimension, view(bound.size)});
   bounds = {int64_t(boundList.size()), boundList.data(), programs.checking != nullptr, programs.checking};
@@ -207,6 +238,8 @@ NativeSignature::NativeSignature(KernelInterface described, KernelPrograms progr
                interface.sizeOrder.data(),
                int64_t(checks.size()),
                checks.data(),
+               int64_t(ranges.size()),
+               ranges.data(),
                programs.kernel != nullptr,
                programs.kernel,
                ""};

@@ -47,6 +47,12 @@ struct CheckInterface {
   SizeProgram part, whole;
 };
 
+/// See attn_range.
+struct RangeInterface {
+  std::string index;
+  SizeProgram size;
+};
+
 /// A subscript that the checking kernel looks at: see attn_bound.
 struct BoundInterface {
   std::string statement, tensor;
@@ -60,6 +66,7 @@ struct KernelInterface {
   std::vector<SizeInterface> sizes; ///< In an order in which each follows from those before it.
   std::vector<int64_t> sizeOrder;   ///< Position in `sizes` of each of KernelOp::getSizeNames().
   std::vector<CheckInterface> checks;
+  std::vector<RangeInterface> ranges;
   std::vector<BoundInterface> bounds;
 
   /// `checking` is the checking kernel, or null. Fails with a diagnostic where a size follows from no input's shape.
@@ -149,6 +156,7 @@ private:
   std::vector<attn_tensor> tensors;
   std::vector<attn_size> sizes;
   std::vector<attn_check> checks;
+  std::vector<attn_range> ranges;
   std::vector<attn_bound> boundList;
   attn_signature signature;
   attn_bounds bounds;

@@ -13,7 +13,7 @@ TableBuilder::TableBuilder(llvm::Module &module)
 
 Constant *TableBuilder::signature(const KernelInterface &interface, llvm::ArrayRef<Constant *> programs,
                                   llvm::StringRef targets) {
-  std::vector<Constant *> tensors, sizes, order, checks;
+  std::vector<Constant *> tensors, sizes, order, checks, ranges;
   for (const auto *list : {&interface.inputs, &interface.outputs})
     for (const TensorInterface &tensor : *list)
       tensors.push_back(describe(tensor));
@@ -24,9 +24,12 @@ Constant *TableBuilder::signature(const KernelInterface &interface, llvm::ArrayR
     order.push_back(integer(position));
   for (const CheckInterface &check : interface.checks)
     checks.push_back(record({text(check.message), expression(check.part), expression(check.whole)}));
-  return global(record({text(interface.name), integer(interface.inputs.size()), integer(interface.outputs.size()),
-                        integer(sizes.size()), array(tensors), array(sizes), array(order), integer(checks.size()),
-                        array(checks), integer(programs.size()), array(programs), text(targets)}));
+  for (const RangeInterface &range : interface.ranges)
+    ranges.push_back(record({text(range.index), expression(range.size)}));
+  return global(
+      record({text(interface.name), integer(interface.inputs.size()), integer(interface.outputs.size()),
+              integer(sizes.size()), array(tensors), array(sizes), array(order), integer(checks.size()), array(checks),
+              integer(ranges.size()), array(ranges), integer(programs.size()), array(programs), text(targets)}));
 }
 
 Constant *TableBuilder::bounds(const KernelInterface &interface, llvm::ArrayRef<Constant *> programs) {

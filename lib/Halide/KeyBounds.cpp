@@ -9,15 +9,33 @@ using Halide::Internal::make_const;
 
 namespace attn::lowering {
 
-/// In 64 bits: loaded data may be anything.
+/// constant + Σ coefficient · value, exactly as far as it matters: what is below 0 becomes −1, and what is above any
+/// number of keys 2³². Data of 64 bits may be anything, the largest integer for "no limit" included: the two halves of
+/// such values are summed by themselves.
+static Expr evaluateLinear(const KeyBound &bound, RegionLowering &lowering) {
+  Expr low = make_const(Int(64), bound.constant), high;
+  for (auto [term, factor] : bound.terms) {
+    Expr value = lowering.expression(term), coefficient = make_const(Int(64), factor);
+    if (value.type().bits() < 64) {
+      low += cast<int64_t>(value) * coefficient;
+      continue;
+    }
+    Expr upperHalf = (value >> 32) * coefficient;
+    high = high.defined() ? high + upperHalf : upperHalf;
+    low += (value & make_const(Int(64), UINT32_MAX)) * coefficient;
+  }
+  if (!high.defined())
+    return low;
+  high += low >> 32;
+  return select(high < 0, make_const(Int(64), -1), high > 0, make_const(Int(64), int64_t(1) << 32),
+                low & make_const(Int(64), UINT32_MAX));
+}
+
+/// In 64 bits.
 static Expr evaluate(const KeyBound &bound, RegionLowering &lowering, Expr unbounded) {
   switch (bound.kind) {
-  case KeyBound::Kind::Linear: {
-    Expr value = make_const(Int(64), bound.constant);
-    for (auto [term, coefficient] : bound.terms)
-      value += cast<int64_t>(lowering.expression(term)) * make_const(Int(64), coefficient);
-    return value;
-  }
+  case KeyBound::Kind::Linear:
+    return evaluateLinear(bound, lowering);
   case KeyBound::Kind::Min:
     return Halide::min(evaluate(*bound.lhs, lowering, unbounded), evaluate(*bound.rhs, lowering, unbounded));
   case KeyBound::Kind::Max:

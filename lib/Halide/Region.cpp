@@ -226,8 +226,8 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
 
 Scalar RegionLowering::read(ReadOp op) {
   std::vector<Expr> subscripts;
-  for (auto [dimension, value] : llvm::enumerate(op.getSubscripts()))
-    subscripts.push_back(subscript(value, kernel.lastIndex(op.getTensor(), dimension)));
+  for (unsigned dimension = 0; dimension < op.getSubscripts().size(); ++dimension)
+    subscripts.push_back(subscript(op, dimension));
   Expr element = kernel.element(op.getTensor(), subscripts);
   if (op.getType().isSignlessInteger(1))
     return {element.type().is_bool() ? element : element != 0, {}};
@@ -261,7 +261,7 @@ Scalar RegionLowering::lower(mlir::Value value) {
     return known->second;
   auto index = environment.indices.find(value);
   if (index != environment.indices.end())
-    return {index->second.expr, {0, longestDimension}};
+    return {index->second.expr, {0, longestDimension - 1}};
   mlir::Operation *op = value.getDefiningOp();
   if (!op)
     throw std::logic_error("an index variable is not bound in this stage");

@@ -26,9 +26,6 @@ public:
   using std::runtime_error::runtime_error;
 };
 
-/// No dimension is longer: sums of two indices fit in 32 bits.
-inline constexpr int64_t longestDimension = int64_t(1) << 30;
-
 /// The values an integer may take.
 struct IntegerRange {
   int64_t low = INT64_MIN, high = INT64_MAX;
@@ -92,8 +89,8 @@ public:
   virtual ~RegionLowering() = default;
 
   Scalar lower(mlir::Value value);
-  /// A subscript of a dimension whose last index is `top`.
-  Halide::Expr subscript(mlir::Value value, Halide::Expr top);
+  /// The subscript of a dimension, inside of it.
+  Halide::Expr subscript(ReadOp read, unsigned dimension);
   Halide::Expr expression(mlir::Value value) { return lower(value).expr; }
 
 protected:

@@ -187,30 +187,9 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
 // Subscripts
 //===----------------------------------------------------------------------===//
 
-/// `value` in 32-bit arithmetic throughout, if it is made of indices, sizes and constants only: a subscript that stays
-/// inside its dimension does so modulo 2^32, whatever its parts do. Undefined where data is involved.
-static Expr lowerModulo32(StepLowering &kernel, Environment &environment, mlir::Value value) {
-  auto found = environment.indices.find(value);
-  if (found != environment.indices.end())
-    return found->second.expr;
-  mlir::Operation *op = value.getDefiningOp();
-  llvm::APInt constantValue;
-  if (!op)
-    return {};
-  if (mlir::matchPattern(value, mlir::m_ConstantInt(&constantValue)))
-    return static_cast<int32_t>(constantValue.getSExtValue());
-  if (auto size = mlir::dyn_cast<SizeOp>(op))
-    return extent(kernel, size.getSize());
-  if (!mlir::isa<mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp>(op))
-    return {};
-  Expr a = lowerModulo32(kernel, environment, op->getOperand(0));
-  Expr b = lowerModulo32(kernel, environment, op->getOperand(1));
-  if (!a.defined() || !b.defined())
-    return {};
-  return mlir::isa<mlir::arith::AddIOp>(op) ? a + b : mlir::isa<mlir::arith::SubIOp>(op) ? a - b : a * b;
-}
-
-Expr RegionLowering::subscript(mlir::Value value, Expr top) {
+Expr RegionLowering::subscript(ReadOp read, unsigned dimension) {
+  mlir::Value value = read.getSubscripts()[dimension];
+  Expr top = kernel.lastIndex(read.getTensor(), dimension);
   auto found = environment.indices.find(value);
   if (found != environment.indices.end()) {
     // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or
@@ -220,11 +199,13 @@ Expr RegionLowering::subscript(mlir::Value value, Expr top) {
   auto kept = environment.subscripts.find(value);
   if (kept != environment.subscripts.end() && Halide::Internal::equal(kept->second.top, top))
     return Halide::unsafe_promise_clamped(kept->second.expr, 0, top);
+  if (std::optional<TwoDigits> digits = TwoDigits::of(value);
+      digits && isInRange(value, read.getTensor().getType().getShape()[dimension]))
+    return Halide::clamp(expression(digits->high) * extent(kernel, indexSize(digits->low)) + expression(digits->low), 0,
+                         top);
   Scalar index = lower(value);
   if (index.expr.type().bits() == 32)
     return Halide::clamp(index.expr, 0, top);
-  if (Expr narrow = lowerModulo32(kernel, environment, value); narrow.defined())
-    return Halide::clamp(narrow, 0, top);
   Expr wide = Halide::clamp(index.expr, cast<int64_t>(0), cast<int64_t>(top));
   return Halide::clamp(cast<int32_t>(wide), 0, top); // the second one tells Halide the bounds
 }

@@ -210,7 +210,7 @@ private:
   /// Lets `environment` take the dear subscripts that `value` is made of from where they are kept, at `key`.
   void keepSubscripts(mlir::Value value, Environment &environment, Halide::Expr key, Halide::Expr ofRow);
   bool isKept(mlir::Value value, const Environment &environment) const;
-  Subscript &subscript(mlir::Value value, const Environment &environment, Halide::Expr top);
+  Subscript &subscript(mlir::Value value, const Environment &environment, ReadOp read, unsigned position);
 
   StepLowering &kernel;
   const SplitPlan &plan;

@@ -25,11 +25,10 @@ void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key
       keepSubscripts(operand, environment, key, ofRow);
       continue;
     }
-    Expr top = read ? kernel.lastIndex(read.getTensor(), position) : Expr();
-    const Subscript &kept = subscript(operand, environment, top);
+    const Subscript &kept = subscript(operand, environment, read, position);
     Expr expr = isOfKey ? kept.func(key, chunk, task) : kept.func(ofRow, task);
     if (read)
-      environment.subscripts[operand] = {expr, top};
+      environment.subscripts[operand] = {expr, kept.top};
     else
       environment.values[operand] = {expr, kept.range};
   }
@@ -45,8 +44,9 @@ bool Split::isKept(mlir::Value value, const Environment &environment) const {
          });
 }
 
-/// Without a `top`, it is not clamped.
-Split::Subscript &Split::subscript(mlir::Value value, const Environment &environment, Expr top) {
+/// Where it is the subscript of a `read`, at `position`, it is clamped.
+Split::Subscript &Split::subscript(mlir::Value value, const Environment &environment, ReadOp read, unsigned position) {
+  Expr top = read ? kernel.lastIndex(read.getTensor(), position) : Expr();
   auto found = llvm::find_if(subscripts, [&](const Subscript &other) {
     return other.value == value && Halide::Internal::equal(other.top, top);
   });
@@ -61,9 +61,9 @@ Split::Subscript &Split::subscript(mlir::Value value, const Environment &environ
     inner.rebind(k, keyBinding(keyOf(kept.keys)));
   }
   PlainRegion lowering(kernel, inner);
-  Scalar lowered = top.defined() ? Scalar{lowering.subscript(value, top), {}} : lowering.lower(value);
+  Scalar lowered = read ? Scalar{lowering.subscript(read, position), {}} : lowering.lower(value);
   kept.range = lowered.range;
-  if (top.defined())
+  if (read)
     lowered.expr = ofUnknownRange(lowered.expr);
   if (isOfKey) {
     kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());

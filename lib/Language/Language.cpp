@@ -67,15 +67,24 @@ static std::vector<const Kernel *> selectKernels(const File &file, const Languag
   return selected;
 }
 
-static void checkOptions(const File &file, const LanguageOptions &options, Diagnostics &diagnostics) {
+/// Whether the options can be right of any kernel.
+static bool checkOptions(const File &file, const LanguageOptions &options, Diagnostics &diagnostics) {
   if (file.kernels.empty())
-    return;
+    return true;
+  bool isRight = true;
   StringRef place = file.kernels.front().name;
+  auto fail = [&](const std::string &message) {
+    diagnostics.error(place, message);
+    isRight = false;
+  };
   if (!options.dtype.empty() && !llvm::is_contained({"f32", "bf16", "f16"}, options.dtype))
-    diagnostics.error(place, formatv("--dtype={0}: the dtype must be f32, bf16 or f16", options.dtype));
+    fail(formatv("--dtype={0}: the dtype must be f32, bf16 or f16", options.dtype));
   for (const auto &size : options.sizes)
     if (size.second < 0)
-      diagnostics.error(place, formatv("--set {0}={1}: a size cannot be negative", size.first(), size.second));
+      fail(formatv("--set {0}={1}: a size cannot be negative", size.first(), size.second));
+    else if (size.second > longestDimension)
+      fail(formatv("--set {0}={1}: a size is at most {2}", size.first(), size.second, longestDimension));
+  return isRight;
 }
 
 static void checkSetSizes(const Kernel &first, const LanguageOptions &options, llvm::ArrayRef<std::string> known,
@@ -94,7 +103,7 @@ OwningOpRef<ModuleOp> attn::parseSource(llvm::SourceMgr &sources, MLIRContext &c
   Diagnostics diagnostics(sources);
   File file = parse(mainSource(sources), diagnostics);
   checkKernelNames(file, diagnostics);
-  checkOptions(file, options, diagnostics);
+  bool isRight = checkOptions(file, options, diagnostics);
   FunctionTable functions(file, diagnostics);
   std::vector<const Kernel *> selected = selectKernels(file, options, diagnostics);
 
@@ -107,12 +116,12 @@ OwningOpRef<ModuleOp> attn::parseSource(llvm::SourceMgr &sources, MLIRContext &c
   bool broken = false;
   for (const Kernel *kernel : selected) {
     broken |= kernel->broken;
-    if (!kernel->broken)
+    if (!kernel->broken && isRight)
       emitKernel(*kernel, functions, file, options, builder, sources, diagnostics, knownSizes);
   }
   llvm::sort(knownSizes);
   knownSizes.erase(llvm::unique(knownSizes), knownSizes.end());
-  if (!selected.empty() && !broken)
+  if (!selected.empty() && !broken && isRight)
     checkSetSizes(*selected.front(), options, knownSizes, diagnostics);
 
   diagnostics.print(errors);

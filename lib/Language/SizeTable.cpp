@@ -22,13 +22,20 @@ std::vector<StringRef> SizeTable::names() const {
 
 SizeAttr SizeTable::resolve(const Expression &expression, bool declare) {
   if (const auto *integer = llvm::dyn_cast<IntegerExpression>(&expression))
-    return SizeAttr::constant(context, integer->value);
+    return resolveConstant(expression.text, integer->value);
   if (const auto *name = llvm::dyn_cast<NameExpression>(&expression))
     return resolveName(*name, declare);
   if (const auto *binary = llvm::dyn_cast<BinaryExpression>(&expression))
     return resolveBinary(*binary, declare);
   diagnostics.error(expression.text, formatv("`{0}` is not a size", expression.text))
       .help("sizes are made of names, integers, + - * and //");
+  return {};
+}
+
+SizeAttr SizeTable::resolveConstant(StringRef text, int64_t value) {
+  if (value <= longestDimension)
+    return SizeAttr::constant(context, value);
+  diagnostics.error(text, formatv("the size `{0}` is too large: at most {1} is possible", text, longestDimension));
   return {};
 }
 
@@ -84,11 +91,9 @@ SizeAttr SizeTable::resolveBinary(const BinaryExpression &expression, bool decla
     diagnostics.error(expression.text, formatv("the size `{0}` is negative: {1}", expression.text, size.getValue()));
     return {};
   }
-  if (lhs.isConstant() && rhs.isConstant() && !size.isConstant()) {
-    bool zero = *kind == SizeKind::FloorDiv && rhs.getValue() == 0;
-    diagnostics.error(expression.text, zero ? formatv("the size `{0}` divides by zero", expression.text)
-                                            : formatv("the size `{0}` is too large", expression.text));
+  if (*kind == SizeKind::FloorDiv && rhs.isConstant() && rhs.getValue() == 0) {
+    diagnostics.error(expression.text, formatv("the size `{0}` divides by zero", expression.text));
     return {};
   }
-  return size;
+  return size.isConstant() ? resolveConstant(expression.text, size.getValue()) : size;
 }

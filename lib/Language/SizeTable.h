@@ -24,6 +24,7 @@ public:
   SizeAttr resolve(const Expression &expression, bool declare = false);
 
 private:
+  SizeAttr resolveConstant(StringRef text, int64_t value);
   SizeAttr resolveName(const NameExpression &expression, bool declare);
   SizeAttr resolveBinary(const BinaryExpression &expression, bool declare);
 

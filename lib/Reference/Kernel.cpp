@@ -98,8 +98,8 @@ Error KernelRun::readInputs(ArrayRef<ReferenceTensor> inputs) {
         tensor.cells.push_back(cell(value));
       else if (scalar.isSignlessInteger(1))
         tensor.cells.push_back(cell(static_cast<int64_t>(value != 0)));
-      else
-        tensor.cells.push_back(cell(static_cast<int64_t>(value)));
+      else // the largest integers are 2^63 as doubles
+        tensor.cells.push_back(cell(value < 0x1p63 ? static_cast<int64_t>(value) : INT64_MAX));
     }
     define(kernel.getParameters()[index], std::move(tensor));
   }

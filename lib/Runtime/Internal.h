@@ -26,9 +26,6 @@ void *dlsym(void *library, const char *name);
 int snprintf(char *buffer, size_t size, const char *format, ...);
 int vsnprintf(char *buffer, size_t size, const char *format, va_list arguments);
 
-/* Extents and sizes fit Halide's 32-bit integers, with room to round up to a tile. */
-#define ATTN_MAX_EXTENT ((int64_t)1 << 30)
-
 /* Records a message for attn_last_error and returns `code`. */
 int attn_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Forgets the message, so that one that Halide records can be told from an older one. */

@@ -150,5 +150,12 @@ int attn_check_sizes(const attn_signature *signature, const int64_t *sizes) {
       return attn_fail(ATTN_ERROR_SHAPE, "%s: %s: the dimension is %lld, but must be at least %lld", signature->name,
                        check->message, (long long)whole, (long long)part);
   }
+  for (int64_t i = 0; i < signature->range_count; ++i) {
+    const attn_range *range = &signature->ranges[i];
+    int64_t extent = 0;
+    if (attn_evaluate(&range->size, sizes, 0, &extent) || extent > ATTN_MAX_EXTENT)
+      return attn_fail(ATTN_ERROR_SIZE, "%s: the range %s of index `%s` would be too large: at most %lld is possible",
+                       signature->name, range->size.text, range->index, (long long)ATTN_MAX_EXTENT);
+  }
   return 0;
 }

@@ -43,9 +43,17 @@ bool isNeverNegative(SizeAttr size);
 /// The name of an index variable in the source.
 llvm::StringRef indexName(mlir::BlockArgument index);
 
+/// The number `high` · S + `low` of two indices, the second below S: where the heads' columns of a matrix are, h · D +
+/// d.
+struct TwoDigits {
+  mlir::BlockArgument high, low;
+  /// `value` as such a number, if it is written as one.
+  static std::optional<TwoDigits> of(mlir::Value value);
+};
+
 /// Whether a subscript stays inside a dimension of this size whatever the arguments are, so that the clamp of attn.read
 /// does nothing: it is an index variable of that size, a constant below a constant size, a remainder of a division by
-/// the size, or n // B for an index n of the size times B.
+/// the size, n // B for an index n of the size times B, or a number of two digits in a dimension of as many numbers.
 bool isInRange(mlir::Value subscript, SizeAttr size);
 
 /// Whether that holds of every subscript of `read`.

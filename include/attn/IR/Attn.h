@@ -25,6 +25,10 @@
 
 namespace attn {
 class ReturnOp;
+
+/// No dimension is longer, and no index ranges over more, for the runtime checks it: sums of two indices fit in 32
+/// bits.
+inline constexpr int64_t longestDimension = int64_t(1) << 30;
 } // namespace attn
 
 #include "attn/IR/AttnEnums.h.inc"

@@ -30,6 +30,10 @@ enum attn_opcode {
   ATTN_MOD       /* has the divisor's sign; by zero it gives zero */
 };
 
+/* No dimension is longer, and no index ranges over more: Halide's 32-bit integers hold them, with room to round up to a
+ * tile. */
+enum { ATTN_MAX_EXTENT = 1 << 30 };
+
 /* No program needs a deeper stack. The compiler checks it. */
 enum { ATTN_STACK_DEPTH = 16 };
 
@@ -58,6 +62,12 @@ typedef struct {
   attn_expression part;
   attn_expression whole;
 } attn_check;
+
+/* What an index ranges over, where that is no dimension of an input: at most as much as a dimension may be. */
+typedef struct {
+  const char *index;
+  attn_expression size;
+} attn_range;
 
 typedef struct {
   const char *name;
@@ -251,6 +261,8 @@ typedef struct {
   const int64_t *size_order;  /* which of `sizes` the kernel's n-th size argument is */
   int64_t check_count;
   const attn_check *checks;
+  int64_t range_count;
+  const attn_range *ranges;
   int64_t program_count;        /* 0 where a call is only to be checked */
   const attn_program *programs; /* the first that the processor can run is run */
   const char *targets;          /* what they were compiled for */
