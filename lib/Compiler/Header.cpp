@@ -3,6 +3,8 @@
 #include "Header.h"
 
 #include "Embedded.h"
+#include "llvm/ADT/STLExtras.h"
+
 #include <fmt/format.h>
 #include <set>
 
@@ -106,7 +108,17 @@ static bool isKeyword(const std::string &name) {
   return keywords.count(name) != 0;
 }
 
-static std::string parameterName(const std::string &name) { return isKeyword(name) ? name + "_" : name; }
+/// What C calls a tensor: its name, and as many _ after a keyword as no other tensor's name has.
+static std::string parameterName(const KernelInterface &kernel, const std::string &name) {
+  auto isTaken = [&](const std::string &text) {
+    auto hasName = [&](const TensorInterface &tensor) { return tensor.name == text; };
+    return llvm::any_of(kernel.inputs, hasName) || llvm::any_of(kernel.outputs, hasName);
+  };
+  std::string text = name;
+  while (isKeyword(text) || (text != name && isTaken(text)))
+    text += '_';
+  return text;
+}
 
 std::string attn::describeType(const TensorInterface &tensor) {
   std::string text = tensor.dtype;
@@ -125,8 +137,8 @@ static std::string describeDefault(const TensorInterface &tensor) {
   return tensor.dtype == "f64" ? fmt::to_string(*tensor.defaultValue) : fmt::to_string(float(*tensor.defaultValue));
 }
 
-static std::string describeTensor(const TensorInterface &tensor, size_t width, bool output) {
-  std::string text = fmt::format(" *   {:<{}}  {}", parameterName(tensor.name), width, describeType(tensor));
+static std::string describeTensor(const TensorInterface &tensor, const std::string &name, size_t width, bool output) {
+  std::string text = fmt::format(" *   {:<{}}  {}", name, width, describeType(tensor));
   if (tensor.defaultValue)
     text += fmt::format(", or NULL for {}", describeDefault(tensor));
   if (output)
@@ -139,13 +151,13 @@ static std::string declare(const KernelInterface &kernel) {
   std::string parameters, description;
   for (const auto *tensors : {&kernel.inputs, &kernel.outputs})
     for (const TensorInterface &tensor : *tensors)
-      width = std::max(width, parameterName(tensor.name).size());
+      width = std::max(width, parameterName(kernel, tensor.name).size());
   for (const auto *tensors : {&kernel.inputs, &kernel.outputs}) {
     bool output = tensors == &kernel.outputs;
     for (const TensorInterface &tensor : *tensors) {
-      description += describeTensor(tensor, width, output);
-      parameters += fmt::format("{}{}DLTensor *{}", parameters.empty() ? "" : ", ", output ? "" : "const ",
-                                parameterName(tensor.name));
+      std::string name = parameterName(kernel, tensor.name);
+      description += describeTensor(tensor, name, width, output);
+      parameters += fmt::format("{}{}DLTensor *{}", parameters.empty() ? "" : ", ", output ? "" : "const ", name);
     }
   }
   if (!kernel.bounds.empty())

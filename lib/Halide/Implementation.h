@@ -40,6 +40,8 @@ template <typename Body> auto guarded(Body body) -> llvm::Expected<decltype(body
     return llvm::createStringError(error.what());
   } catch (const Halide::Error &error) {
     return llvm::createStringError("internal error in Halide: " + std::string(error.what()));
+  } catch (const std::logic_error &error) {
+    return llvm::createStringError("internal error in the lowering: " + std::string(error.what()));
   }
 }
 

@@ -1,8 +1,7 @@
 //===- Machine.cpp - What a Halide target says of a processor --------------===//
 
-#include "attn/Halide/Lowering.h"
+#include "Implementation.h"
 
-#include "Halide.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -30,6 +29,33 @@ static llvm::Expected<Device> deviceOf(Target &target) {
                                    " needs one of cuda_capability_70, cuda_capability_75, cuda_capability_80 and "
                                    "cuda_capability_86");
   return isCuda ? Device::Cuda : isOpenCl ? Device::OpenCl : Device::Cpu;
+}
+
+/// Whether kernels are compiled for `target`'s features: instructions, and what they run on. Others of Halide change
+/// what is generated (traces, mangled names), or are for other processors; its vectors of unknown length are not used.
+static llvm::Error checkFeatures(const Target &target) {
+  // clang-format off
+  static constexpr Target::Feature known[] = {
+      Target::SSE41, Target::AVX, Target::AVX2, Target::AVXVNNI, Target::FMA, Target::FMA4, Target::F16C, Target::AVX512,
+      Target::AVX512_KNL, Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4, Target::AVX512_Zen5,
+      Target::AVX512_SapphireRapids, Target::AVX10_1, Target::X86APX,
+      Target::NoNEON, Target::ARMDotProd, Target::ARMFp16, Target::ARMv8a, Target::ARMv81a, Target::ARMv82a,
+      Target::ARMv83a, Target::ARMv84a, Target::ARMv85a, Target::ARMv86a, Target::ARMv87a, Target::ARMv88a, Target::ARMv89a,
+      Target::CUDA, Target::CUDACapability30, Target::CUDACapability32, Target::CUDACapability35,
+      Target::CUDACapability50, Target::CUDACapability61, Target::CUDACapability70, Target::CUDACapability75,
+      Target::CUDACapability80, Target::CUDACapability86,
+      Target::OpenCL, Target::CLDoubles, Target::CLHalf, Target::CLAtomics64};
+  // clang-format on
+  std::string text = target.to_string();
+  for (int number = 0; number < Target::FeatureEnd; ++number) {
+    auto feature = static_cast<Target::Feature>(number);
+    if (target.has_feature(feature) && !llvm::is_contained(known, feature))
+      return llvm::createStringError("the target " + text + " has a feature that kernels are not compiled for: " +
+                                     Target::feature_to_name(feature));
+  }
+  if (target.vector_bits)
+    return llvm::createStringError("the target " + text + " says how long vectors are: its instructions say that");
+  return llvm::Error::success();
 }
 
 /// Takes the architectures out of the name of a target: "x86-64-linux-cuda-sm_80,sm_90a". Code for tensor cores needs
@@ -92,7 +118,7 @@ static bool canRunHere(const Target &target) {
   return true;
 }
 
-llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
+static llvm::Expected<Machine> describe(llvm::StringRef given) {
   Target target;
   std::string text = given.str();
   llvm::Expected<std::vector<CudaArchitecture>> architectures = takeArchitectures(text);
@@ -124,6 +150,8 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
   llvm::Expected<Device> device = deviceOf(target);
   if (!device)
     return device.takeError();
+  if (llvm::Error error = checkFeatures(target))
+    return error;
   Machine machine;
   machine.device = *device;
   machine.runsHere = text == "host" || (*device != Device::Cpu && canRunHere(target));
@@ -144,4 +172,11 @@ llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
       bytes = std::max(sysconf(level), 0L);
   }
   return machine;
+}
+
+llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
+  llvm::Expected<llvm::Expected<Machine>> machine = lowering::guarded([&] { return describe(given); });
+  if (!machine)
+    return machine.takeError();
+  return std::move(*machine);
 }

@@ -157,7 +157,11 @@ nb::object runExchanged(const Kernel &kernel, nb::tuple arrays) {
     }
     inputs[i] = &views[i];
   }
-  std::vector<std::vector<int64_t>> shapes = kernel.outputShapes(inputs);
+  std::vector<std::vector<int64_t>> shapes;
+  {
+    nb::gil_scoped_release release; // the first call may compile the kernel
+    shapes = kernel.outputShapes(inputs);
+  }
   DLDevice device = deviceOf(views);
   std::optional<CudaStream> stream = currentStream(table, device);
   std::vector<Output> outputs;

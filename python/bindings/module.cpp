@@ -84,7 +84,9 @@ void call(const Kernel &kernel, const Inputs &inputs, const std::vector<const Te
 }
 
 std::vector<std::vector<int64_t>> outputShapes(const Kernel &kernel, const Inputs &inputs) {
-  return kernel.outputShapes(Arguments(pointers(inputs)).inputs());
+  Arguments in(pointers(inputs));
+  nb::gil_scoped_release release; // the first call may compile the kernel
+  return kernel.outputShapes(in.inputs());
 }
 
 template <Kernel (*function)(std::string_view, const attn::CompileOptions &)>

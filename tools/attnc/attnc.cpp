@@ -103,7 +103,19 @@ static int readOptions(attn::CompileOptions &options) {
   return 0;
 }
 
+/// Options of attnc alone, which llvm::cl takes beside `tune` as well. Returns the exit status.
+static int refuseOptionsOfCompilation() {
+  for (auto [name, option] : cl::getRegisteredOptions(cl::SubCommand::getTopLevel()))
+    if (option->getNumOccurrences() && !option->Subs.contains(&tuneCommand) &&
+        llvm::is_contained(option->Categories, &category))
+      return fail("tune has no option " + llvm::Twine(name.size() == 1 ? "-" : "--") + name +
+                  ": see attnc tune --help");
+  return 0;
+}
+
 static int tune(llvm::StringRef source) {
+  if (int status = refuseOptionsOfCompilation())
+    return status;
   attn::CompileOptions options;
   if (int status = readOptions(options))
     return status;
