@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import random
+from importlib.util import find_spec
 
 from .expression import BOOL, FLOAT, Expr, Index, index
 from .specification import Function, Parameter, Statement, Values
+
+NARROW = ["bf16", "f16"] if find_spec("torch") else ["f16"]  # arrays of bf16 are PyTorch's
 
 
 class Draft:
     """A spec while it is drawn: its random numbers, parameters and statements. Names of indices stand for their ranges."""
 
-    def __init__(self, seed: int, features: frozenset[str] = frozenset()):
-        """`features` are the optional ones that the compiler has: dtypes, and dropout."""
+    def __init__(self, seed: int):
         self.random = random.Random(seed)
-        self.features = features
         self.parameters: dict[str, Parameter] = {}
         self.statements: list[Statement] = []
         self.functions: list[Function] = []
         self.declared: dict[str, int] = {}
-        self.float = "f64" if "f64" in features and self.chance(0.08) else "f32"
-        narrow = sorted(features & {"bf16", "f16"})
-        self.storage = self.random.choice(narrow) if narrow and self.float == "f32" and self.chance(0.2) else self.float
+        self.float = "f64" if self.chance(0.08) else "f32"
+        self.storage = self.random.choice(NARROW) if self.float == "f32" and self.chance(0.2) else self.float
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability

@@ -58,7 +58,7 @@ class Generator(Scores):
     def keys(self, name: str, feature: str, permuted: float = 0.15) -> Expr:
         """A new tensor of keys or values, read at n: by head, by group, through a page table, or shared by all heads."""
         dtype = self.storage
-        if dtype != "f64" and "i8" in self.features and self.chance(0.06):
+        if dtype != "f64" and self.chance(0.06):
             dtype = self.random.choice(["i8", "u8"])
         names, subscripts, shape = [], [], []
         if self.paged:
@@ -136,7 +136,7 @@ class Generator(Scores):
             weight = reduce("softmax", axes, score, where, sink)
         if self.chance(0.15):
             weight = weight * self.loaded("factor", self.some([*row, "n"]))
-        if "dropout" in self.features and self.chance(0.1):
+        if self.chance(0.1):
             weight = self.define("weight", [*row, "n"], weight)
             seed = self.scalar("seed", "i64", Values("index", "99"), "7")
             weight = call("dropout", weight, literal(self.random.choice([0.0, 0.1, 0.5])), seed)
@@ -185,6 +185,6 @@ class Generator(Scores):
         return out
 
 
-def generate(seed: int, features: frozenset[str] = frozenset()) -> Spec:
-    """The spec of a seed. `features` are the optional ones that the compiler has: see features.py."""
-    return Generator(seed, features).spec()
+def generate(seed: int) -> Spec:
+    """The spec of a seed."""
+    return Generator(seed).spec()

@@ -23,7 +23,6 @@ SPECS_PER_PROCESS = 150  # compiled kernels stay in memory
 class Outcome:
     case: Case
     failure: Failure | None = None
-    unsupported: str = ""  #: what the compiler cannot do yet
 
 
 def _serve(pipe: connection.Connection) -> None:
@@ -39,11 +38,9 @@ def _serve(pipe: connection.Connection) -> None:
             outcome = Outcome(case)
             try:
                 outcome.failure = check(case)
-            except NotImplementedError as error:
-                outcome.unsupported = str(error)
             except Exception:  # of the oracle itself: shown like any other finding
                 outcome.failure = Failure("error", f"the oracle: {traceback.format_exc()}")
-            if outcome.failure or outcome.unsupported:
+            if outcome.failure:
                 break
         pipe.send(outcome)
 

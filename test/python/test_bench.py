@@ -4,6 +4,8 @@ import dataclasses
 import importlib.util
 import itertools
 import sys
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT
@@ -12,7 +14,7 @@ import attn
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
-from bench import catalogue, formula, measure, others, page, table, tuned, variants  # noqa: E402
+from bench import catalogue, formula, ggml, measure, others, page, table, tuned, variants  # noqa: E402
 from bench.attention import attention  # noqa: E402
 from bench.device import Limits  # noqa: E402
 from bench.memory import most_memory  # noqa: E402
@@ -58,6 +60,35 @@ def test_other_libraries_agree(who, dtype, queries):
         pytest.skip(str(reason))
     result = torch.from_numpy(result.to_host()).view(2, 6, queries, 32) if who == "iree" else result
     assert workload.error(result) < (1e-5 if dtype == "f32" else 4e-2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_onednn_takes_an_attention_as_a_whole_or_not_at_all(monkeypatch):
+    monkeypatch.setattr(torch.jit, "enable_onednn_fusion", lambda enabled: None)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="^oneDNN does not take the softmax and both products as one part$"):
+        workload = attention("split", queries=8, keys=8)
+        workload.peers["onednn"](**workload.inputs)
+
+
+def test_ggml_that_is_missing_or_of_another_processor(monkeypatch, tmp_path):
+    library = ggml.library.__wrapped__
+    monkeypatch.setattr(ggml, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="^libggml-python is not installed"):
+        library()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libggml-cpu.so").touch()
+    monkeypatch.setattr(ggml, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(ggml.ctypes, "CDLL", lambda path: Mock(ggml_cpu_has_avx512=Mock(return_value=0)))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    with pytest.raises(ImportError, match="^libggml-python was compiled without AVX-512"):
+        library()
+
+
+def test_a_graph_that_ggml_cannot_compute():
+    graph = object.__new__(ggml.Attention)
+    graph.ggml, graph.backend, graph.graph = Mock(ggml_backend_graph_compute=Mock(return_value=1)), None, None
+    with pytest.raises(RuntimeError, match="^ggml could not compute its graph$"):
+        graph()
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("f32", 1e-5), ("bf16", 1e-2)])

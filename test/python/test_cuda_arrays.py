@@ -103,6 +103,12 @@ def test_an_array_on_a_gpu_for_a_kernel_of_the_cpu():
         kernel(Array(np.ones((1, 2, 3))), np.ones((1, 3, 2), "f"))
 
 
+def test_outputs_of_a_dtype_that_the_inputs_library_lacks():
+    kernel = attn.compile("attention f(x: f32[N]) {\n  y[n]: bf16 = x[n]\n  return y\n}\n", target="cuda")
+    with pytest.raises(TypeError, match="^arrays has no dtype bf16: give `out`$"):
+        kernel(Array(np.ones(3)))
+
+
 def test_a_stream_is_an_address():
     with pytest.raises(ValueError, match="stream: must be the address of a stream, or 0, but is -1"):
         attn.set_cuda_stream(-1)

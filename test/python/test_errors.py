@@ -1,6 +1,8 @@
 """What a wrong call says: the exception's type, the name of the argument, what was expected and what was found."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -105,6 +107,13 @@ def test_sizes_that_disagree(kernel):
     fails(kernel, ValueError, "valid: dimension 0 (B) is 3, but q: dimension 0 made B = 2", **arguments(valid=np.ones(3, np.int32)))
 
 
+def test_sizes_that_no_dimension_can_be():
+    kernel = attn.compile("attention f(x: f32[N], y: f32[N * N]) {\n  z[n] = x[n] + y[0]\n  return z\n}\n")
+    fails(kernel, ValueError, "y: dimension 0 (N * N) would be too large", np.ones(1 << 16, np.float32), np.ones(3, np.float32))
+    kernel = attn.compile("attention f(x: f32[N]) {\n  y[i: N - 5] = x[i]\n  return y\n}\n")
+    fails(kernel, ValueError, "y: dimension 0 (N - 5) would be negative or too large", np.ones(3, np.float32))
+
+
 def test_a_device_that_is_not_the_cpu(kernel):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
@@ -126,6 +135,12 @@ def test_outputs_that_do_not_fit(kernel):
     fails(kernel, TypeError, "out: dtype is f64, but must be f32", **given, out=(out.astype(float), weight))
     out.flags.writeable = False
     fails(kernel, ValueError, "out: is read-only, but the kernel would write to it", **given, out=(out, weight))
+
+
+def test_an_output_of_bf16_without_ml_dtypes(monkeypatch):
+    kernel = attn.compile("attention f(x: f32[N]) {\n  y[n]: bf16 = x[n]\n  return y\n}\n")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    fails(kernel, TypeError, "NumPy has no bf16 of its own: install ml_dtypes, or pass PyTorch tensors", np.ones(2, np.float32))
 
 
 def test_an_output_that_shares_memory(kernel):
@@ -162,6 +177,21 @@ def test_a_file_that_is_not_there():
         attn.compile("nowhere.attn")
 
 
+def test_a_process_that_may_not_make_code():
+    """As under systemd's MemoryDenyWriteExecute."""
+    program = """if True:
+        import ctypes, attn
+        if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
+            print("Linux before 6.3 does not forbid it")
+        else:
+            attn.compile("attention f(x: f32[N]) { y[n] = x[n]\\n return y }")
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if done.returncode == 0 and "Linux" in done.stdout:
+        pytest.skip(done.stdout)
+    assert "attn.CompileError: this process cannot run kernels" in done.stderr
+
+
 def test_which_kernel_must_be_said():
     source = "attention f(x: f32[N]) { y[n] = x[n]\n return y }\nattention g(x: f32[N]) { y[n] = x[n]\n return y }\n"
     with pytest.raises(attn.CompileError, match="f.*g"):
@@ -169,6 +199,19 @@ def test_which_kernel_must_be_said():
     with pytest.raises(attn.CompileError, match="h"):
         attn.compile(source, kernel="h")
     assert attn.compile(source, kernel="g").name == "g"
+
+
+def test_a_negative_size():
+    with pytest.raises(attn.CompileError, match=r"^<source>:2:11: error: --set D=-1: a size cannot be negative\n"):
+        attn.compile(SPEC, sizes={"D": -1})
+
+
+def test_a_size_that_is_nested_too_deeply():
+    size = "N"
+    for number in range(16):
+        size = f"{number} - ({size})"
+    with pytest.raises(attn.CompileError, match=r"error: the size expression '15 - \(14 - .* - N\)+' is nested too deeply"):
+        attn.compile(f"attention f(x: f32[N], y: f32[{size}]) {{\n  z[n] = x[n]\n  return z\n}}\n")
 
 
 def test_a_source_of_the_wrong_type():

@@ -202,6 +202,34 @@ def new_tensor(score, b, h, q_idx, kv_idx):
     return score + torch.zeros_like(score).new_zeros((3,))
 
 
+def short_integer(score, b, h, q_idx, kv_idx):
+    return score + q_idx.to(torch.int16)
+
+
+def shift_by_an_index(score, b, h, q_idx, kv_idx):
+    return score + (q_idx << kv_idx)
+
+
+def integer_power(score, b, h, q_idx, kv_idx):
+    return score + 2**q_idx
+
+
+def decimals(score, b, h, q_idx, kv_idx):
+    return torch.round(score, decimals=2)
+
+
+def nan(score, b, h, q_idx, kv_idx):
+    return torch.where(q_idx < kv_idx, math.nan, score)
+
+
+def no_number(score, b, h, q_idx, kv_idx):
+    return score * [0.5]
+
+
+def unknown_argument(score, b, h, q_idx, kv_idx):
+    return torch.exp(score, out=score)
+
+
 TABLE = torch.randn(4, 65)
 COMPLEX = torch.randn(4, dtype=torch.complex64)
 
@@ -232,6 +260,13 @@ COMPLEX = torch.randn(4, dtype=torch.complex64)
         (unknown_dtype, "COMPLEX", "a captured tensor has dtype torch.complex64; a kernel reads float64, float32,"),
         (item, ".item()", "torch.Tensor.sum cannot be traced"),
         (bits_of_a_float, "score &", "an operand of & must be a bool, but is a float"),
+        (short_integer, "int16", "dtype torch.int16 has no counterpart in a kernel"),
+        (shift_by_an_index, "<<", "a shift is traced for integers and a constant number of places from 0 to 62"),
+        (integer_power, "2**", "an integer to a power is traced for constant powers from 0 to 8; make one of both a float"),
+        (decimals, "decimals=", "round to decimals=2 cannot be traced, only to whole numbers"),
+        (nan, "math.nan", "the constant NaN cannot be traced"),
+        (no_number, "[0.5]", "a number is expected, but [0.5] is of type list"),
+        (unknown_argument, "out=", "torch.exp cannot be traced with these arguments: "),
         (new_tensor, "new_zeros", "a new tensor of shape (3,): only single numbers, of shape (), can be traced"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),

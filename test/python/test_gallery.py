@@ -25,12 +25,7 @@ WEIGHTS = {"weight", "kept"}
 
 
 def compile_example(name, dtype):
-    try:
-        return attn.compile(EXAMPLES / f"{name}.attn", kernel=name, dtype=dtype, sizes=CASES[name].fixed)
-    except attn.CompileError as error:
-        if "not supported yet" in str(error):
-            pytest.skip(str(error).splitlines()[0])
-        raise
+    return attn.compile(EXAMPLES / f"{name}.attn", kernel=name, dtype=dtype, sizes=CASES[name].fixed)
 
 
 # Arguments with a structure that independent random numbers do not have.

@@ -326,6 +326,14 @@ def variant(**changes):
             ),
             "'lse' is read beside the weight",
         ),
+        (variant(sink="sum[i: D](q[b, h, m, i])"), "a formula beside the score has a sum"),
+        (variant(score=f"{DOT} + {DOT} % 2.0"), "operation 'arith.cmpf' on these types"),
+        (
+            variant(parameters=", bias: f32[H]", score=f"{DOT} + twice[h]").replace(
+                "  dot[", "  twice[h]: f64 = sum[n: H](bias[n]) * bias[h]\n  dot[", 1
+            ),
+            "operation 'arith.truncf' on these types",
+        ),
         # A statement without a type is stored in f32.
         (LAYER.replace("k[b, g, n, d]: bf16 ", "k[b, g, n, d]"), "'k' is not f16 or bf16"),
     ],

@@ -239,6 +239,12 @@ def test_errors_are_the_same_however_tensors_are_passed(arrays):
     assert messages[0] == messages[1]
 
 
+def test_an_exchanged_output_for_which_there_is_no_memory():
+    kernel = attn.compile("attention f(x: f32[N]) {\n  cube[i: N, j: N, k: N] = x[i] + x[j] + x[k]\n  return cube\n}\n")
+    with pytest.raises(MemoryError, match="^cube: cannot be allocated: .*can't allocate memory"):
+        kernel(torch.ones(1 << 17))  # 8 PiB, more than there are addresses
+
+
 def test_exchanged_outputs_are_given_back():
     kernel = attn.compile("attention f(x: f32[N]) {\n  r[n] = 2.0 * x[n]\n  return r\n}\n")
     x = torch.ones(1 << 20)

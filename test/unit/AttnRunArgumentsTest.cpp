@@ -111,6 +111,7 @@ TEST(AttnRunArguments, OptionErrors) {
     EXPECT_EQ(errorOf({"--random", std::string("q=2:") + range}),
               std::string("--random q: expected a range LOW..HIGH, but found '") + range + "'");
   EXPECT_EQ(errorWith("--set", "D=big"), "--set D: expected a whole number of at least 0, but found 'big'");
+  EXPECT_EQ(errorWith("--plan", "tile.keys=many"), "--plan tile.keys: expected a whole number, but found 'many'");
   EXPECT_EQ(errorWith("--tolerance", "-1"), "--tolerance: expected a number of at least 0, but found '-1'");
   EXPECT_EQ(errorWith("--threads", "many"), "--threads: expected a whole number from 0 to 4096, but found 'many'");
   EXPECT_EQ(errorWith("--dtype", "f8"), "--dtype: expected f32, bf16 or f16, but found 'f8'");

@@ -176,7 +176,7 @@ TEST_F(Blocks, EndWithTheFirstStepThatFails) {
 }
 
 TEST_F(Blocks, SayThatARowIsTooLong) {
-  const attn_instruction many[] = {{ATTN_PUSH_CONSTANT, 1 << 30}}, some[] = {{ATTN_PUSH_CONSTANT, 2}};
+  attn_instruction many[] = {{ATTN_PUSH_CONSTANT, 1 << 30}}, some[] = {{ATTN_PUSH_CONSTANT, 2}};
   const attn_expression long_[] = {{"2", 1, some}, {"M", 1, m}, {"L", 1, many}};
   const attn_intermediate pairs = {{"pairs", kDLFloat, 32, 3, long_, 0, 0}, -1, -1};
   const int64_t axes[] = {-1, 0, 1};
@@ -185,4 +185,17 @@ TEST_F(Blocks, SayThatARowIsTooLong) {
   blocks = {0, 3, 1, 2, long_ + 1, 1, &only};
   EXPECT_EQ(run(1, 1, 1), ATTN_ERROR_SIZE);
   EXPECT_STREQ(attn_last_error(), "blocks: a row of pairs would have more than 2147483647 elements");
+  some[0].operand = 1;
+  LittleMemory little;
+  EXPECT_EQ(run(1, 1, 1), ATTN_ERROR_MEMORY);
+  EXPECT_STREQ(attn_last_error(), "blocks: no memory for a block of 4294967360 bytes");
+}
+
+TEST_F(Blocks, SayThatAnAxisIsTooLong) {
+  const attn_instruction many[] = {{ATTN_PUSH_SIZE, 1}, {ATTN_PUSH_CONSTANT, INT64_MAX}, {ATTN_MUL, 0}};
+  const attn_expression axes[] = {shape[0], {"M * L", 3, many}, shape[2]};
+  blocks.sizes = axes;
+  EXPECT_EQ(run(1, 2, 3), ATTN_ERROR_SIZE);
+  EXPECT_STREQ(attn_last_error(), "blocks: M * L would be too large");
+  EXPECT_TRUE(calls.empty());
 }

@@ -2,6 +2,7 @@
 
 #include "TestTensor.h"
 #include "attn/Compiler/Compiler.h"
+#include "attn/Compiler/Tune.h"
 #include "attn/Runtime/Runtime.h"
 
 #include <cmath>
@@ -208,6 +209,20 @@ TEST(Compile, AnUnknownStageNamesTheStages) {
     EXPECT_STREQ(error.what(), "there is no stage 'assembler'; the stages are ast, attn, simplified, plan, halide, "
                                "loops, llvm, asm, ptx, opencl, cuda, object");
   }
+}
+
+TEST(Tune, SaysWhatItCannotMeasure) {
+  auto error = [](const CompileOptions &options, const TuneOptions &tuning) -> std::string {
+    try {
+      tune(scaleText, options, tuning, "");
+    } catch (const std::invalid_argument &error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error({}, {}), "tune needs a shape to measure at");
+  EXPECT_EQ(error({.target = "arm-64-linux"}, {.shapes = {{{"M", 2}, {"N", 3}}}}),
+            "tune measures on this machine: the target must be host, but is arm-64-linux");
 }
 
 // A kernel's name is part of its cache entry: the entry is shared exactly if everything is the same.

@@ -9,9 +9,12 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Parser/Parser.h"
+#include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
 #include <numeric>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace attn {
 
@@ -48,6 +51,23 @@ inline std::unique_ptr<NativeSignature> signatureOf(const char *text, int (*func
   steps.push_back(std::make_unique<OneStep>(*interface, function));
   return std::make_unique<NativeSignature>(std::move(*interface), KernelPrograms{&steps.back()->program});
 }
+
+/// While this lives, the process gets no more than 64 MiB from the system.
+class LittleMemory {
+public:
+  LittleMemory() {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &before);
+    rlimit limited = {pages * sysconf(_SC_PAGESIZE) + (rlim_t(64) << 20), before.rlim_max};
+    setrlimit(RLIMIT_AS, &limited);
+  }
+  LittleMemory(const LittleMemory &) = delete;
+  ~LittleMemory() { setrlimit(RLIMIT_AS, &before); }
+
+private:
+  rlimit before;
+};
 
 } // namespace attn
 

@@ -154,6 +154,23 @@ TEST_F(Steps, EndWithTheFirstThatFails) {
   EXPECT_TRUE(calls.empty());
 }
 
+TEST_F(Steps, HaveTheErrorOfHalideWhereItHasNoText) {
+  first[1].function = [](void **) { return -3; };
+  EXPECT_EQ(run(4, 1), ATTN_ERROR_KERNEL);
+  EXPECT_STREQ(attn_last_error(), "steps: the kernel failed with Halide's error -3");
+}
+
+TEST_F(Steps, SayForWhichTensorThereIsNoMemory) {
+  const attn_instruction many[] = {{ATTN_PUSH_CONSTANT, 1 << 28}};
+  const attn_expression large[] = {{"L", 1, many}};
+  const attn_intermediate middle = {{"middle", kDLInt, 64, 1, large, 0, 0}, 0, 1};
+  program.intermediates = &middle;
+  LittleMemory little;
+  EXPECT_EQ(run(4, 1), ATTN_ERROR_MEMORY);
+  EXPECT_STREQ(attn_last_error(), "steps: no memory for the 268435456 elements of middle");
+  EXPECT_TRUE(calls.empty());
+}
+
 TEST_F(Steps, NeedAProcessorThatHasTheirInstructions) {
   program.can_use = [](int, const uint64_t *) { return 0; };
   EXPECT_EQ(run(4, 1), ATTN_ERROR_KERNEL);
@@ -190,16 +207,49 @@ TEST_F(Steps, GetACopyOfWhatSpansTooMuch) {
   munmap(memory, bytes);
 }
 
-TEST_F(Steps, DoNotRunOnWhatHasTooManyElements) {
-  TestTensor x("f32", {1, 1}), y("f32", {1, 1});
-  int64_t shape[] = {1 << 16, 1 << 16};
-  for (DLTensor *tensor : {&x.tensor, &y.tensor}) {
-    tensor->shape = shape;
-    tensor->strides = nullptr;
+/// Tensors [2^16, columns] without memory of their own: nothing is read or written there.
+struct LargeTensors {
+  explicit LargeTensors(int64_t columns) : shape{1 << 16, columns} {
+    for (DLTensor *tensor : {&x.tensor, &y.tensor}) {
+      tensor->shape = shape;
+      tensor->strides = nullptr;
+    }
+    y.tensor.data = static_cast<char *>(x.tensor.data) + (int64_t(1) << 40);
   }
-  // Nothing is read or written there.
+
+  int64_t shape[2];
+  TestTensor x{"f32", {1, 1}}, y{"f32", {1, 1}};
+};
+
+TEST_F(Steps, DoNotRunOnWhatHasTooManyElements) {
+  LargeTensors large(1 << 16);
+  EXPECT_EQ(run(large.x.tensor, large.y.tensor), ATTN_ERROR_SIZE);
+  EXPECT_STREQ(attn_last_error(), "x: has more than 2147483647 elements");
+  EXPECT_TRUE(calls.empty());
+}
+
+TEST_F(Steps, SayForWhichCopyThereIsNoMemory) {
+  LargeTensors large(1 << 12);
+  int64_t strides[] = {0, 0};
+  large.x.tensor.strides = strides; // not 1 in the last dimension
+  LittleMemory little;
+  EXPECT_EQ(run(large.x.tensor, large.y.tensor), ATTN_ERROR_MEMORY);
+  EXPECT_STREQ(attn_last_error(), "x: no memory for a copy of 268435456 elements");
+  EXPECT_TRUE(calls.empty());
+}
+
+/// A tensor on a GPU is not copied.
+TEST_F(Steps, NeedTheElementsOfATensorOnAGpuNearEachOther) {
+  attn_device gpu = {};
+  gpu.type = kDLCUDA;
+  gpu.symbol = [](void *, const char *) -> void * { return &calls; };
+  gpu.capability = [](void *, int *, int *) { return 0; };
+  program.device = &gpu;
+  TestTensor x("f32", {2, 3}), y("f32", {2, 3});
+  x.tensor.device.device_type = y.tensor.device.device_type = kDLCUDA;
+  x.strides[0] = int64_t(1) << 31;
   y.tensor.data = static_cast<char *>(x.tensor.data) + (int64_t(1) << 40);
   EXPECT_EQ(run(x.tensor, y.tensor), ATTN_ERROR_SIZE);
-  EXPECT_STREQ(attn_last_error(), "x: has more than 2147483647 elements");
+  EXPECT_STREQ(attn_last_error(), "x: its elements are more than 2147483647 apart");
   EXPECT_TRUE(calls.empty());
 }
