@@ -32,7 +32,7 @@ static bool isArithmetic(Operation *op) {
              arith::MinimumFOp>(op);
 }
 
-static bool isCall(Operation *op) {
+bool attn::isFunction(Operation *op) {
   return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
 }
 
@@ -88,7 +88,7 @@ static void addBlock(Block &block, const Times &times, Cost &cost) {
         addReduction(reduce, times, cost);
     } else if (isArithmetic(&op)) {
       cost.flops += times.of(op);
-    } else if (isCall(&op)) {
+    } else if (isFunction(&op)) {
       cost.calls += times.of(op);
     }
   }

@@ -2,8 +2,7 @@
 
 #include "Mathematics.h"
 #include "Tile.h"
-
-#include "mlir/Dialect/Math/IR/Math.h"
+#include "attn/Analysis/Cost.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -43,9 +42,7 @@ private:
 /// Whether a formula evaluates functions that take many instructions, once for each of its index variables.
 static bool evaluatesFunctions(mlir::Region &region) {
   bool found = false;
-  region.walk([&](mlir::Operation *inner) {
-    found |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !dependence(inner->getResult(0)).empty();
-  });
+  region.walk([&](mlir::Operation *inner) { found |= isFunction(inner) && !dependence(inner->getResult(0)).empty(); });
   return found;
 }
 
@@ -57,7 +54,7 @@ static bool isDear(mlir::Region &region, unsigned query) {
     if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
       return;
     IndexSet indices = inner->getNumResults() ? dependence(inner->getResult(0)) : IndexSet();
-    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !indices.empty();
+    dear |= isFunction(inner) && !indices.empty();
     dear |= mlir::isa<ReadOp>(inner) && indices.contains(region.getArgument(query)) &&
             indices.contains(region.getArguments().back());
   });

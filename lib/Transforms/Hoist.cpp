@@ -15,10 +15,10 @@
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
 
 using namespace mlir;
@@ -31,10 +31,7 @@ namespace attn {
 
 /// Whether an element costs more than reading it: reductions, divisions and functions do.
 static bool isCostly(Value value) {
-  return anyInSlice(value, [](Operation *op) {
-    bool function = isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
-    return function || isa<ReduceOp, arith::DivFOp>(op);
-  });
+  return anyInSlice(value, [](Operation *op) { return isFunction(op) || isa<ReduceOp, arith::DivFOp>(op); });
 }
 
 namespace {

@@ -2,18 +2,13 @@
 
 #include "InlineRules.h"
 #include "Form.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PlacedSum.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
 using namespace attn;
-
-/// Whether `op` is a function that costs more than arithmetic.
-static bool isFunction(Operation *op) {
-  return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
-}
 
 /// Whether the tensor is an output, and each of its elements a reduction over function calls (additive attention's
 /// energy): reading it takes the memory that is there anyway, and computing it twice would be dear.

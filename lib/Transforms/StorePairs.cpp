@@ -24,11 +24,11 @@
 #include "PairTensors.h"
 #include "Slice.h"
 #include "Unnormalised.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
 using namespace attn;
@@ -156,7 +156,7 @@ SmallVector<TensorOp> PairTensors::sums() {
 static bool isDear(TensorOp tensor) {
   return tensor.getBody()
       .walk([](Operation *op) {
-        bool dear = isa<ReduceOp, DropoutOp>(op) || isa<math::MathDialect>(op->getDialect());
+        bool dear = isa<ReduceOp, DropoutOp>(op) || isFunction(op);
         return dear ? WalkResult::interrupt() : WalkResult::advance();
       })
       .wasInterrupted();
