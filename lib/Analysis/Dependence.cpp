@@ -51,6 +51,8 @@ bool attn::uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
       .wasInterrupted();
 }
 
+bool attn::isReturned(Value tensor) { return llvm::any_of(tensor.getUsers(), llvm::IsaPred<ReturnOp>); }
+
 SizeAttr attn::indexSize(BlockArgument index) {
   Operation *owner = index.getOwner()->getParentOp();
   if (auto reduce = dyn_cast<ReduceOp>(owner))

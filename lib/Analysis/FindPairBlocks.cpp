@@ -137,8 +137,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     return false;
   // What has an element for each pair is stored as a whole only where it is returned.
   if (sums.empty())
-    return llvm::any_of(statement.getResult().getUsers(), llvm::IsaPred<ReturnOp>) &&
-           hasAllAxes(statement.getBody().getArguments(), {});
+    return isReturned(statement.getResult()) && hasAllAxes(statement.getBody().getArguments(), {});
   return llvm::all_of(sums, [&](ReduceOp sum) {
     // Blocks leave out the keys at which all pairs are 0.
     if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))

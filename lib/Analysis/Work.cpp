@@ -1,7 +1,6 @@
 //===- Work.cpp - How much a statement computes, at most ------------------===//
 
 #include "attn/Analysis/Work.h"
-#include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "llvm/ADT/SetVector.h"

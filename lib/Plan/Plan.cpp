@@ -263,8 +263,7 @@ const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
 
 bool Plan::storesScores(SoftmaxOp softmax) const {
   const MatrixPlan *scores = gpu ? nullptr : matrix(softmax.getScore().getDefiningOp());
-  bool isReturned = llvm::any_of(softmax.getScore().getUsers(), llvm::IsaPred<ReturnOp>);
-  return scores && (isReturned || !scores->inPlaceOf.empty()) && hasPlainMask(softmax);
+  return scores && (isReturned(softmax.getScore()) || !scores->inPlaceOf.empty()) && hasPlainMask(softmax);
 }
 
 bool Plan::isScatter(mlir::Operation *statement) const {

@@ -13,7 +13,7 @@ using namespace attn;
 /// Whether the tensor is an output, and each of its elements a reduction over function calls (additive attention's
 /// energy): reading it takes the memory that is there anyway, and computing it twice would be dear.
 static bool isDearOutput(TensorOp tensor) {
-  if (llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>))
+  if (!isReturned(tensor.getResult()))
     return false;
   return tensor.getBody()
       .walk([](Operation *op) {

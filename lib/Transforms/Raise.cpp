@@ -193,7 +193,7 @@ struct Raise : attn::impl::AttnRaiseBase<Raise> {
     // Weights that are returned are stored. Where no mask leaves any out, what sums them is a product of matrices: that
     // is quicker than to compute them again.
     for (SoftmaxOp softmax : kernel.getBody().front().getOps<SoftmaxOp>())
-      if (!softmax.getMask() && llvm::any_of(softmax.getWeight().getUsers(), llvm::IsaPred<ReturnOp>))
+      if (!softmax.getMask() && isReturned(softmax.getWeight()))
         weights.erase(softmax.getWeight());
     for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
       raiseWeightedSum(tensor, weights);

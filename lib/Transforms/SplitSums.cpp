@@ -68,7 +68,7 @@ void SplitSums::expandMixtures(ReduceOp reduce) {
     for (ReadOp read : llvm::to_vector(reduce.getBody().getOps<ReadOp>())) {
       auto tensor = read.getTensor().getDefiningOp<TensorOp>();
       bool isMixture = tensor && weights.contains(read.getTensor()) && tensor.getBody().getOps<ReduceOp>().empty() &&
-                       isInRange(read) && llvm::none_of(tensor->getUsers(), llvm::IsaPred<ReturnOp>) &&
+                       isInRange(read) && !isReturned(read.getTensor()) &&
                        weightsIn(tensor.getBody().front().getTerminator()->getOperand(0)).size() > 1;
       if (!isMixture)
         continue;

@@ -25,6 +25,7 @@
 #include "Slice.h"
 #include "Unnormalised.h"
 #include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
 
@@ -93,8 +94,7 @@ static TensorOp statementOf(Operation *op) {
 
 /// Whether `tensor` is no more than a formula of elements: what reads it can have that in its place.
 static bool isPointwise(TensorOp tensor) {
-  return tensor.getBody().getOps<ReduceOp>().empty() &&
-         llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>);
+  return tensor.getBody().getOps<ReduceOp>().empty() && !isReturned(tensor.getResult());
 }
 
 /// Whether `read` reads a tensor at the key of `statement`.
@@ -107,8 +107,7 @@ static bool readsAtKey(ReadOp read, TensorOp statement) {
 void PairTensors::collect() {
   auto isCandidate = [&](Value tensor) {
     TensorOp definition = definitionOf(tensor);
-    return definition && definition.getResult().getType() == weights.getResult().getType() &&
-           llvm::none_of(tensor.getUsers(), llvm::IsaPred<ReturnOp>);
+    return definition && definition.getResult().getType() == weights.getResult().getType() && !isReturned(tensor);
   };
   if (isCandidate(weights.getResult()))
     tensors.insert(weights.getResult());

@@ -31,6 +31,9 @@ llvm::SmallVector<mlir::BlockArgument> inOrder(const IndexSet &indices);
 /// them there.
 bool uses(mlir::Operation *op, llvm::function_ref<bool(mlir::Value)> isOneOf);
 
+/// Whether `tensor` is an output of the kernel.
+bool isReturned(mlir::Value tensor);
+
 /// The number of values that an index variable takes.
 SizeAttr indexSize(mlir::BlockArgument index);
 
