@@ -195,10 +195,7 @@ void Backward::returnGradients() {
   ReturnOp old = kernel.getReturn();
   ReturnOp::create(builder, old.getLoc(), outputs, builder.getArrayAttr(types));
   old.erase();
-  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
-  for (TensorOp tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty())
-      tensor.erase();
+  eraseUnread(kernel);
   SmallVector<StringRef> all(names.begin(), names.end());
   SmallVector<Attribute> defaults(kernel.getDefaults().begin(), kernel.getDefaults().end());
   defaults.resize(names.size(), builder.getUnitAttr());

@@ -130,10 +130,7 @@ static void returnExtremes(KernelOp kernel, TensorOp trace, const UsedSubscripts
   ReturnOp::create(builder, old.getLoc(), outputs, builder.getArrayAttr(types));
   old.erase();
   trace.erase();
-  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
-  for (TensorOp tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty())
-      tensor.erase();
+  eraseUnread(kernel);
   kernel->setAttr(KernelOp::boundsName, builder.getArrayAttr(bounds));
 }
 

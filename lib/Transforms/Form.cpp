@@ -105,3 +105,10 @@ std::string attn::freshName(KernelOp kernel, StringRef base) {
     name = (base + "_" + llvm::Twine(number)).str();
   return name;
 }
+
+void attn::eraseUnread(KernelOp kernel) {
+  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
+  for (TensorOp tensor : llvm::reverse(tensors))
+    if (tensor.getResult().use_empty())
+      tensor.erase();
+}

@@ -134,16 +134,6 @@ void Inline::inlineIntoPairs(KernelOp kernel) {
   }
 }
 
-/// Erases the tensors that nobody reads, and leaves the others in `tensors`.
-static void eraseUnread(SmallVector<TensorOp> &tensors) {
-  for (TensorOp &tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty()) {
-      tensor.erase();
-      tensor = {};
-    }
-  llvm::erase(tensors, TensorOp());
-}
-
 void Inline::runOnOperation() {
   KernelOp kernel = getOperation();
   roots.clear();
@@ -185,8 +175,8 @@ void Inline::runOnOperation() {
   inlineIntoPairs(kernel);
 
   // Rule 3.
-  eraseUnread(tensors);
-  for (TensorOp tensor : tensors) {
+  eraseUnread(kernel);
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
     SmallVector<ReadOp> reads(tensor.getBody().front().getOps<ReadOp>());
     for (ReadOp read : reads) {
       TensorOp source = inlinable(read, roots);
@@ -196,6 +186,5 @@ void Inline::runOnOperation() {
         substituteFormula(read, source);
     }
   }
-
-  eraseUnread(tensors);
+  eraseUnread(kernel);
 }

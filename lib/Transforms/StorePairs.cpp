@@ -21,6 +21,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Form.h"
 #include "PairTensors.h"
 #include "Slice.h"
 #include "Unnormalised.h"
@@ -77,10 +78,7 @@ void StorePairs::runOnOperation() {
       continue;
     mlir::OwningOpRef<KernelOp> changed = kernel.clone();
     PairTensors(find(*changed, name)).store();
-    SmallVector<TensorOp> left(tensors(*changed));
-    for (TensorOp each : llvm::reverse(left))
-      if (each.getResult().use_empty())
-        each.erase();
+    eraseUnread(*changed);
     if (isInBlocks(*changed))
       kernel.getBody().takeBody(changed->getBody());
   }
