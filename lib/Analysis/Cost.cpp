@@ -57,7 +57,7 @@ struct Times {
 static void addBlock(Block &block, const Times &times, Cost &cost);
 
 static void addReduction(ReduceOp reduce, Times times, Cost &cost) {
-  bool whole = reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp;
+  bool whole = isExponential(reduce.getKind());
   if (whole) {
     // Once for each row, not for each of its elements.
     IndexSet rows;

@@ -82,10 +82,8 @@ bool attn::hasPlainWeights(WeightedSumOp sum) {
 /// Whether the reductions in `region` are plain ones, not nested.
 static bool hasPlainReductions(mlir::Region &region) {
   bool plain = true;
-  region.walk([&](ReduceOp reduce) {
-    plain &= !reduce->getParentOfType<ReduceOp>() && reduce.getKind() != ReduceKind::Softmax &&
-             reduce.getKind() != ReduceKind::LogSumExp;
-  });
+  region.walk(
+      [&](ReduceOp reduce) { plain &= !reduce->getParentOfType<ReduceOp>() && !isExponential(reduce.getKind()); });
   return plain;
 }
 

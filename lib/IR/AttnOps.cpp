@@ -16,6 +16,8 @@ using namespace attn;
 #define GET_OP_CLASSES
 #include "attn/IR/AttnOps.cpp.inc"
 
+bool attn::isExponential(ReduceKind kind) { return kind == ReduceKind::Softmax || kind == ReduceKind::LogSumExp; }
+
 LogicalResult ReadOp::inferReturnTypes(MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
                                        OpaqueProperties, RegionRange, SmallVectorImpl<Type> &results) {
   results.push_back(cast<AttnTensorType>(operands.front().getType()).getComputeType());
@@ -170,7 +172,7 @@ LogicalResult ReduceOp::verifyRegions() {
   if (getAt().size() != (softmax ? count : 0))
     return emitOpError() << "of kind " << stringifyReduceKind(getKind()) << " needs " << (softmax ? count : 0)
                          << " 'at' operands, but has " << getAt().size();
-  bool exponential = softmax || getKind() == ReduceKind::LogSumExp;
+  bool exponential = isExponential(getKind());
   if (exponential && !isa<FloatType>(getType()))
     return emitOpError() << "of kind " << stringifyReduceKind(getKind()) << " must be a float, but is " << getType();
   if (getSink() && !exponential)

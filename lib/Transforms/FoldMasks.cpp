@@ -57,8 +57,7 @@ namespace {
 struct FoldMasks : attn::impl::AttnFoldMasksBase<FoldMasks> {
   void runOnOperation() override {
     getOperation().walk([](ReduceOp reduce) {
-      bool isExponential = reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp;
-      if (isExponential && reduce.isConditional() && !reduce.getWhere().getOps<ReduceOp>().empty())
+      if (isExponential(reduce.getKind()) && reduce.isConditional() && !reduce.getWhere().getOps<ReduceOp>().empty())
         foldMask(reduce);
     });
   }

@@ -42,4 +42,11 @@ class ReturnOp;
 #define GET_OP_CLASSES
 #include "attn/IR/AttnOps.h.inc"
 
+namespace attn {
+
+/// Whether a reduction of this kind sums exponentials: a softmax or a log-sum-exp.
+bool isExponential(ReduceKind kind);
+
+} // namespace attn
+
 #endif // ATTN_IR_ATTN_H
