@@ -22,7 +22,7 @@ Cost &Cost::operator+=(const Cost &other) {
 static bool isOtherwise(ReduceOp reduce) {
   if (!reduce.isConditional())
     return false;
-  auto negation = reduce.getWhere().front().getTerminator()->getOperand(0).getDefiningOp<arith::XOrIOp>();
+  auto negation = yielded(reduce.getWhere()).getDefiningOp<arith::XOrIOp>();
   return negation && matchPattern(negation.getRhs(), m_One()) && dependence(negation.getResult()).empty();
 }
 

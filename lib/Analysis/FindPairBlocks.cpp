@@ -88,7 +88,7 @@ static bool isMultipleOfPairs(ReduceOp sum) {
     if (isMultiple)
       multiples.insert(op.getResult(0));
   }
-  return is(sum.getBody().front().getTerminator()->getOperand(0));
+  return is(yielded(sum.getBody()));
 }
 
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
@@ -122,7 +122,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
   if (isPairs(statement.getResult()))
     return llvm::all_of(statement.getBody().getArguments(),
                         [&](BlockArgument index) { return name(index, index.getArgNumber()); });
-  Value formula = statement.getBody().front().getTerminator()->getOperand(0);
+  Value formula = yielded(statement.getBody());
   SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
   bool readsInside =
       statement.getBody()

@@ -49,7 +49,7 @@ static bool isProportional(mlir::Value value, ReadOp read) {
 }
 
 ReadOp attn::softmaxWeight(WeightedSumOp sum) {
-  mlir::Value value = sum.getBody().front().getTerminator()->getOperand(0);
+  mlir::Value value = yielded(sum.getBody());
   llvm::SetVector<ReadOp> reads = softmaxReads(value);
   if (reads.size() != 1 || !isProportional(value, reads.front()))
     return {};
@@ -72,7 +72,7 @@ ReadOp attn::weightOfOneSoftmax(WeightedSumOp sum) {
 
 bool attn::hasPlainWeights(WeightedSumOp sum) {
   ReadOp read = softmaxWeight(sum);
-  return read && sum.getBody().front().getTerminator()->getOperand(0) == read.getResult() && sum.getWhere().empty();
+  return read && yielded(sum.getBody()) == read.getResult() && sum.getWhere().empty();
 }
 
 //===----------------------------------------------------------------------===//
@@ -95,12 +95,6 @@ static bool hasReduction(mlir::Value value) {
   return mlir::isa<ReduceOp>(inner) || llvm::any_of(inner->getOperands(), hasReduction);
 }
 
-static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
-  return region.front().getTerminator()->getOperand(position);
-}
-
-static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
-
 bool attn::isFusible(WeightedSumOp op) {
   mlir::Region &body = op.getBody();
   mlir::Value weight = yielded(body, 0), value = yielded(body, 1);
@@ -119,8 +113,8 @@ bool attn::isFusible(WeightedSumOp op) {
   if (!llvm::all_of(read.getSubscripts().drop_back(), isRow) || read.getSubscripts().back() != key)
     return false;
   SoftmaxOp softmax = softmaxOf(op);
-  return hasPlainReductions(definition(softmax.getScore())) &&
-         (!softmax.getMask() || definition(softmax.getMask()).getOps<ReduceOp>().empty());
+  return hasPlainReductions(bodyOf(softmax.getScore())) &&
+         (!softmax.getMask() || bodyOf(softmax.getMask()).getOps<ReduceOp>().empty());
 }
 
 bool attn::isTileable(WeightedSumOp op) {

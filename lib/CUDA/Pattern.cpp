@@ -9,12 +9,6 @@
 using namespace attn;
 using namespace attn::cuda;
 
-static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
-  return region.front().getTerminator()->getOperand(position);
-}
-
-static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
-
 //===----------------------------------------------------------------------===//
 // What an attention is made of
 //===----------------------------------------------------------------------===//
@@ -87,7 +81,7 @@ bool Attention::readsAtPairs() {
   bool found = false;
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
     if (tensor)
-      for (ReadOp read : definition(tensor).getOps<ReadOp>())
+      for (ReadOp read : bodyOf(tensor).getOps<ReadOp>())
         found |= llvm::any_of(dependence(read.getResult()), [&](mlir::Value index) {
           mlir::BlockArgument own = indices.lookup(index);
           return own && (own == keyIndex() || own == queryIndex());
@@ -95,16 +89,16 @@ bool Attention::readsAtPairs() {
   return found;
 }
 
-mlir::Value Attention::score() { return yielded(definition(softmax.getScore())); }
+mlir::Value Attention::score() { return yielded(bodyOf(softmax.getScore())); }
 
 mlir::Value Attention::mask() {
   mlir::Value mask = softmax.getMask();
-  return mask ? yielded(definition(mask)) : mlir::Value();
+  return mask ? yielded(bodyOf(mask)) : mlir::Value();
 }
 
 mlir::Value Attention::sink() {
   mlir::Value sink = softmax.getSink();
-  return sink ? yielded(definition(sink)) : mlir::Value();
+  return sink ? yielded(bodyOf(sink)) : mlir::Value();
 }
 
 //===----------------------------------------------------------------------===//
@@ -163,7 +157,7 @@ private:
       return "the weight does not depend on the query index";
     for (mlir::Value tensor : {attention.softmax.getScore(), attention.softmax.getMask(), attention.softmax.getSink()})
       if (tensor)
-        for (auto [index, own] : llvm::zip(definition(tensor).getArguments(), at))
+        for (auto [index, own] : llvm::zip(bodyOf(tensor).getArguments(), at))
           attention.indices[index] = own;
     return {};
   }
@@ -192,11 +186,11 @@ private:
 
   std::string findDot() {
     llvm::SmallVector<ReduceOp> all;
-    llvm::append_range(all, definition(attention.softmax.getScore()).getOps<ReduceOp>());
+    llvm::append_range(all, bodyOf(attention.softmax.getScore()).getOps<ReduceOp>());
     if (all.empty())
       return "the score has no dot product";
     if (mlir::Value mask = attention.softmax.getMask())
-      llvm::append_range(all, definition(mask).getOps<ReduceOp>());
+      llvm::append_range(all, bodyOf(mask).getOps<ReduceOp>());
     ReduceOp dot = all.front();
     if (dot.getKind() != ReduceKind::Sum || dot.getIndices().size() != 1 || dot.isConditional())
       return "the score's reduction is not a sum over one index without a condition";

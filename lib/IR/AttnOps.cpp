@@ -18,6 +18,10 @@ using namespace attn;
 
 bool attn::isExponential(ReduceKind kind) { return kind == ReduceKind::Softmax || kind == ReduceKind::LogSumExp; }
 
+Value attn::yielded(Region &region, unsigned position) { return region.front().getTerminator()->getOperand(position); }
+
+Region &attn::bodyOf(Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
+
 LogicalResult ReadOp::inferReturnTypes(MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
                                        OpaqueProperties, RegionRange, SmallVectorImpl<Type> &results) {
   results.push_back(cast<AttnTensorType>(operands.front().getType()).getComputeType());

@@ -56,7 +56,7 @@ void Backward::markPairs(TensorOp tensor) {
     facts.pairs.insert(tensor.getResult());
     Value mask = facts.masks.lookup(read.getTensor());
     bool same = llvm::equal(read.getSubscripts(), body.getArguments());
-    if (mask && same && isMultipleOf(body.getTerminator()->getOperand(0), read))
+    if (mask && same && isMultipleOf(yielded(tensor.getBody()), read))
       facts.masks[tensor.getResult()] = mask;
   }
 }
@@ -139,7 +139,7 @@ void Backward::differentiate(SoftmaxGroup &group) {
 
 /// Weights that derivatives in `scratch` use are read, since sums need them, too, rather than computed again.
 static void readWeights(TensorOp tensor, Block &scratch) {
-  Value result = tensor.getBody().front().getTerminator()->getOperand(0);
+  Value result = yielded(tensor.getBody());
   auto isInScratch = [&](OpOperand &use) { return scratch.findAncestorOpInBlock(*use.getOwner()) != nullptr; };
   bool isStoredAsIs = result.getType() == tensor.getResult().getType().getElementType();
   if (!isStoredAsIs || !holdsWeights(tensor) || llvm::none_of(result.getUses(), isInScratch))

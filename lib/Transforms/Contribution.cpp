@@ -66,7 +66,7 @@ Value Terms::condition(const GradientFacts &facts, OpBuilder &builder, IRMapping
     Region &where = reduce.getWhere();
     for (auto [index, argument] : llvm::zip_equal(reduce.getBody().getArguments(), where.getArguments()))
       mapping.map(argument, mapping.lookup(index));
-    require(cloneSlice(where.front().getTerminator()->getOperand(0), mapping, builder));
+    require(cloneSlice(yielded(where), mapping, builder));
   }
   for (ReadOp factor : masked) {
     SmallVector<Value> subscripts;
@@ -215,6 +215,5 @@ bool attn::isMultipleOf(Value value, ReadOp read) {
   if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
     return isMultipleOf(dropout.getValue(), read) && !contains(dropout.getProbability(), read);
   auto reduce = dyn_cast_or_null<ReduceOp>(op);
-  return reduce && reduce.getKind() == ReduceKind::Sum &&
-         isMultipleOf(reduce.getBody().front().getTerminator()->getOperand(0), read);
+  return reduce && reduce.getKind() == ReduceKind::Sum && isMultipleOf(yielded(reduce.getBody()), read);
 }

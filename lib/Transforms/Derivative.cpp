@@ -101,7 +101,7 @@ Value Formula::sumOver(ReduceOp reduce, Value term) {
   };
   fill(reduce.getBody(), sum.getBody(), term);
   if (reduce.isConditional())
-    fill(reduce.getWhere(), sum.getWhere(), reduce.getWhere().front().getTerminator()->getOperand(0));
+    fill(reduce.getWhere(), sum.getWhere(), yielded(reduce.getWhere()));
   return sum.getResult();
 }
 
@@ -261,7 +261,7 @@ LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient) {
   if (!isa<FloatType>(reduce.getType()))
     return success();
   Block &body = reduce.getBody().front();
-  Value term = body.getTerminator()->getOperand(0);
+  Value term = yielded(reduce.getBody());
   switch (reduce.getKind()) {
   case ReduceKind::Sum:
     return run(body, gradient);

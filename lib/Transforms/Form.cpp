@@ -17,7 +17,7 @@ ReduceOp attn::soleReduction(TensorOp tensor) {
 }
 
 ReduceOp attn::wholeReduction(TensorOp tensor, ReduceKind kind) {
-  auto reduce = tensor.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
+  auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   bool is = reduce && reduce.getKind() == kind && tensor.getResult().getType().getElementType() == reduce.getType();
   return is ? reduce : ReduceOp();
 }
@@ -25,7 +25,7 @@ ReduceOp attn::wholeReduction(TensorOp tensor, ReduceKind kind) {
 SmallVector<BlockArgument> attn::softmaxKeys(ReduceOp softmax, TensorOp tensor) {
   SmallVector<Value> used(softmax.getBody().front().getTerminator()->getOperands());
   if (softmax.isConditional())
-    used.push_back(softmax.getWhere().front().getTerminator()->getOperand(0));
+    used.push_back(yielded(softmax.getWhere()));
   if (softmax.getSink())
     used.push_back(softmax.getSink());
   IndexSet others = dependence(used);

@@ -42,8 +42,8 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
       seenNested.clear();
       IndexSet queries = queryIndices(formula);
       hoistFrom(formula.value(), false, formula, queries);
-      if (isa<WeightedSumOp>(formula.op))
-        hoistFrom(formula.block->getTerminator()->getOperand(1), false, formula, queries);
+      if (auto sum = dyn_cast<WeightedSumOp>(formula.op))
+        hoistFrom(yielded(sum.getBody(), 1), false, formula, queries);
     }
   }
 
@@ -75,5 +75,5 @@ void Hoist::hoistFrom(Value value, bool nested, const PairFormula &formula, cons
     hoistFrom(operand, nested, formula, queries);
   for (Region &region : op->getRegions())
     if (!region.empty())
-      hoistFrom(region.front().getTerminator()->getOperand(0), true, formula, queries);
+      hoistFrom(yielded(region), true, formula, queries);
 }

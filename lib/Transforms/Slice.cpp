@@ -62,10 +62,9 @@ void attn::substituteFormula(ReadOp read, TensorOp tensor) {
   IRMapping mapping;
   mapping.map(tensor.getBody().getArguments(), read.getSubscripts());
   OpBuilder builder(read);
-  Block &body = tensor.getBody().front();
-  for (Operation &op : body.without_terminator())
+  for (Operation &op : tensor.getBody().front().without_terminator())
     builder.clone(op, mapping);
-  read.getResult().replaceAllUsesWith(mapping.lookup(body.getTerminator()->getOperand(0)));
+  read.getResult().replaceAllUsesWith(mapping.lookup(yielded(tensor.getBody())));
   read.erase();
 }
 

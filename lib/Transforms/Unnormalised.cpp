@@ -28,7 +28,7 @@ bool attn::holdsWeights(TensorOp tensor) {
 
 void attn::outlineDots(KernelOp kernel) {
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
-    Value formula = tensor.getBody().front().getTerminator()->getOperand(0);
+    Value formula = yielded(tensor.getBody());
     if (!holdsWeights(tensor))
       continue;
     for (ReduceOp reduce : llvm::to_vector(tensor.getBody().getOps<ReduceOp>())) {

@@ -44,10 +44,6 @@ UsedSubscripts::UsedSubscripts(KernelOp kernel, TensorOp trace)
 // What the front end's formulas contain
 //===----------------------------------------------------------------------===//
 
-static Value formula(TensorOp tensor) {
-  return cast<YieldOp>(tensor.getBody().front().getTerminator()).getValues().front();
-}
-
 /// The values that `op` is computed from: its operands, and what its regions yield.
 static SmallVector<Value> sources(Operation *op) {
   SmallVector<Value> values(op->getOperands());
@@ -73,7 +69,7 @@ bool UsedSubscripts::isData(Value value) {
   return anyOperation(value, data, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
     auto tensor = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
-    return tensor ? isData(formula(tensor)) : static_cast<bool>(read);
+    return tensor ? isData(yielded(tensor.getBody())) : static_cast<bool>(read);
   });
 }
 
@@ -90,7 +86,7 @@ bool UsedSubscripts::reachesChecked(Value value) {
       if (isChecked(subscript, size))
         return true;
     auto tensor = read.getTensor().getDefiningOp<TensorOp>();
-    return tensor && reachesChecked(formula(tensor));
+    return tensor && reachesChecked(yielded(tensor.getBody()));
   });
 }
 
@@ -115,7 +111,7 @@ bool UsedSubscripts::isWeight(Value value) {
     answer = reduce.getKind() == ReduceKind::Softmax && reduce.isConditional();
   else if (auto read = dyn_cast<ReadOp>(op))
     if (auto tensor = read.getTensor().getDefiningOp<TensorOp>())
-      answer = isWeight(formula(tensor));
+      answer = isWeight(yielded(tensor.getBody()));
   return weights[value] = answer;
 }
 
@@ -173,13 +169,13 @@ Value UsedSubscripts::unlessZero(Value value, Scope &scope) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     auto tensor = read.getTensor().getDefiningOp<TensorOp>();
     Scope inner = enter(read, tensor, scope);
-    return unlessZero(formula(tensor), inner);
+    return unlessZero(yielded(tensor.getBody()), inner);
   }
   if (auto softmax = dyn_cast<ReduceOp>(op)) {
     Scope inner = scope;
     for (auto [index, at] : llvm::zip_equal(softmax.getWhere().getArguments(), softmax.getAt()))
       inner.mapping.map(index, copy(at, scope));
-    return copy(softmax.getWhere().front().getTerminator()->getOperand(0), inner);
+    return copy(yielded(softmax.getWhere()), inner);
   }
   Value condition;
   for (Value factor : factors(op))
@@ -205,7 +201,7 @@ void UsedSubscripts::useRead(ReadOp read, Scope &scope, Value condition) {
   // All elements of an output are used anyway.
   if (!tensor || llvm::is_contained(kernel.getReturn().getOutputs(), tensor.getResult()) || scopes > mostScopes)
     return;
-  Value value = formula(tensor);
+  Value value = yielded(tensor.getBody());
   if (!reachesChecked(value))
     return;
   Scope inner = enter(read, tensor, scope);
@@ -224,11 +220,11 @@ void UsedSubscripts::useReduction(ReduceOp reduce, Scope &scope, Value condition
         inner.mapping.map(region.getArgument(position), index);
   }
   if (reduce.isConditional()) {
-    Value where = reduce.getWhere().front().getTerminator()->getOperand(0);
+    Value where = yielded(reduce.getWhere());
     use(where, inner, condition);
     condition = both(condition, copy(where, inner));
   }
-  use(reduce.getBody().front().getTerminator()->getOperand(0), inner, condition);
+  use(yielded(reduce.getBody()), inner, condition);
 }
 
 void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
@@ -263,7 +259,7 @@ void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
 LogicalResult UsedSubscripts::find() {
   for (Value output : kernel.getReturn().getOutputs()) {
     auto tensor = output.getDefiningOp<TensorOp>();
-    if (!reachesChecked(formula(tensor)))
+    if (!reachesChecked(yielded(tensor.getBody())))
       continue;
     Scope scope{tensor.getName().str(), {}, {}, {}};
     for (auto [argument, name, size] :
@@ -272,7 +268,7 @@ LogicalResult UsedSubscripts::find() {
       scope.indices.push_back(addIndex(name, size));
       scope.mapping.map(argument, scope.indices.back());
     }
-    use(formula(tensor), scope, {});
+    use(yielded(tensor.getBody()), scope, {});
   }
   if (scopes <= mostScopes)
     return success();

@@ -86,7 +86,7 @@ static std::optional<Product> termsOf(TensorOp tensor) {
   if (!reduce || reduce.getKind() != ReduceKind::Sum || !isa<FloatType>(reduce.getType()) ||
       tensor.getResult().getType().getRank() == 0)
     return std::nullopt;
-  return Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
+  return Product::of(yielded(reduce.getBody()));
 }
 
 bool attn::valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
@@ -118,8 +118,7 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
     factors = split(product, indices, key, nullptr, weights);
   if (!factors)
     return;
-  if (!addsIndex && reduce.isConditional() &&
-      dependence(cast<YieldOp>(reduce.getWhere().front().getTerminator()).getValues()).contains(valueIndex))
+  if (!addsIndex && reduce.isConditional() && dependence(yielded(reduce.getWhere())).contains(valueIndex))
     return;
 
   OpBuilder builder(tensor);
