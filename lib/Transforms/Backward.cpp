@@ -2,6 +2,7 @@
 
 #include "Backward.h"
 #include "Form.h"
+#include "Scores.h"
 #include "Statement.h"
 #include "Unnormalised.h"
 #include "attn/Analysis/Dependence.h"
@@ -184,9 +185,7 @@ void Backward::returnGradients() {
       Statement zero{("grad_" + input).str(), {}, {}, computeType, nullptr};
       for (auto [dimension, size] : llvm::enumerate(type.getShape()))
         zero.axes.push_back({"i" + std::to_string(dimension), size});
-      zero.term = [&](OpBuilder &builder, Indices) -> Value {
-        return arith::ConstantOp::create(builder, kernel.getLoc(), builder.getFloatAttr(computeType, 0));
-      };
+      zero.term = [&](OpBuilder &builder, Indices) { return floatConstant(0, computeType, builder, kernel.getLoc()); };
       gradient = zero.write(kernel, builder, kernel.getLoc()).getResult();
     }
     outputs.push_back(gradient);

@@ -15,7 +15,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "UsedSubscripts.h"
+#include "Scores.h"
 #include "Slice.h"
+#include "Subscripts.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -136,27 +138,15 @@ Value UsedSubscripts::both(Value a, Value b) {
   return conjunction;
 }
 
-Value UsedSubscripts::negation(Value condition) {
-  Value always = arith::ConstantOp::create(builder, trace.getLoc(), builder.getBoolAttr(true));
-  return arith::XOrIOp::create(builder, trace.getLoc(), condition, always);
-}
-
 /// The formula of `tensor` at the subscripts of `read`, which are clamped as the read clamps them.
 UsedSubscripts::Scope UsedSubscripts::enter(ReadOp read, TensorOp tensor, Scope &scope) {
   ++scopes;
-  Location location = read.getLoc();
   Scope inner{tensor.getName().str(), {}, scope.indices, {}};
   AttnTensorType type = read.getTensor().getType();
   for (auto [subscript, size, index] :
        llvm::zip_equal(read.getSubscripts(), type.getShape(), tensor.getBody().getArguments())) {
     Value at = copy(subscript, scope);
-    if (!isInRange(subscript, size)) {
-      Value zero = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(0));
-      Value one = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(1));
-      Value last = arith::SubIOp::create(builder, location, SizeOp::create(builder, location, size), one);
-      at = arith::MaxSIOp::create(builder, location, arith::MinSIOp::create(builder, location, at, last), zero);
-    }
-    inner.mapping.map(index, at);
+    inner.mapping.map(index, isInRange(subscript, size) ? at : clamp(at, size, builder, read.getLoc()));
   }
   return inner;
 }
@@ -241,12 +231,12 @@ void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
     Value first = copy(choice.getCondition(), scope);
     use(choice.getCondition(), scope, condition);
     use(choice.getTrueValue(), scope, when(first));
-    use(choice.getFalseValue(), scope, when(negation(first)));
+    use(choice.getFalseValue(), scope, when(negate(first, builder)));
   } else if (isBool && isa<arith::AndIOp, arith::OrIOp>(op)) {
     // The right side matters only where the left one does not decide.
     Value first = copy(op->getOperand(0), scope);
     use(op->getOperand(0), scope, condition);
-    use(op->getOperand(1), scope, when(isa<arith::AndIOp>(op) ? first : negation(first)));
+    use(op->getOperand(1), scope, when(isa<arith::AndIOp>(op) ? first : negate(first, builder)));
   } else if (isa<arith::MulFOp>(op)) {
     use(op->getOperand(0), scope, when(unlessZero(op->getOperand(1), scope)));
     use(op->getOperand(1), scope, when(unlessZero(op->getOperand(0), scope)));
