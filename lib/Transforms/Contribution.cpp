@@ -195,25 +195,3 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
     result.condition = [&](OpBuilder &builder, Indices place) { return scatter.condition(builder, place); };
   return result.write(kernel, builder, read.read.getLoc()).getResult();
 }
-
-/// Whether the formula of `value` has `read` in it.
-static bool contains(Value value, ReadOp read) {
-  return anyInSlice(value, [&](Operation *op) { return op == read; });
-}
-
-bool attn::isMultipleOf(Value value, ReadOp read) {
-  Operation *op = value.getDefiningOp();
-  if (op == read)
-    return true;
-  if (isa_and_nonnull<arith::MulFOp>(op))
-    return (isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read)) ||
-           (isMultipleOf(op->getOperand(1), read) && !contains(op->getOperand(0), read));
-  if (isa_and_nonnull<arith::DivFOp>(op))
-    return isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read);
-  if (isa_and_nonnull<arith::NegFOp>(op))
-    return isMultipleOf(op->getOperand(0), read);
-  if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
-    return isMultipleOf(dropout.getValue(), read) && !contains(dropout.getProbability(), read);
-  auto reduce = dyn_cast_or_null<ReduceOp>(op);
-  return reduce && reduce.getKind() == ReduceKind::Sum && isMultipleOf(yielded(reduce.getBody()), read);
-}

@@ -11,8 +11,7 @@ using namespace mlir;
 using namespace attn;
 
 ReduceOp attn::soleReduction(TensorOp tensor) {
-  auto yield = cast<YieldOp>(tensor.getBody().front().getTerminator());
-  auto reduce = yield.getValues().front().getDefiningOp<ReduceOp>();
+  auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   return reduce && reduce.getSizes().size() == 1 ? reduce : ReduceOp();
 }
 

@@ -14,7 +14,6 @@
 
 #include "Rewrites.h"
 #include "Scores.h"
-#include "Slice.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Transforms/Passes.h"
 

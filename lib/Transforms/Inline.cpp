@@ -69,7 +69,7 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
       return false;
     // A sum that is no root yet may be a matrix product, whose factors are stored.
     bool factor = followsStored(tensor) ||
-                  (reduces(tensor) && !isNonlinear(tensor) && !cast<ReduceOp>(root.formula).isConditional());
+                  (hasReduction(tensor) && !isNonlinear(tensor) && !cast<ReduceOp>(root.formula).isConditional());
     if (!roots.contains(root.tensor.getResult()) && factor)
       return false;
   }

@@ -37,7 +37,7 @@ bool attn::isCheap(TensorOp tensor) {
                        [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || isFunction(&op); });
 }
 
-bool attn::reduces(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
+bool attn::hasReduction(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
 
 bool attn::isNonlinear(TensorOp tensor) {
   return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
@@ -87,5 +87,5 @@ bool attn::isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor) {
 }
 
 bool attn::endsPlacedSum(TensorOp source, TensorOp tensor) {
-  return (PlacedSum::of(source) && reduces(tensor)) || (PlacedSum::of(tensor) && reduces(source));
+  return (PlacedSum::of(source) && hasReduction(tensor)) || (PlacedSum::of(tensor) && hasReduction(source));
 }

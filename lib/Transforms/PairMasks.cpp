@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Conjunction.h"
-#include "Contribution.h"
 #include "Form.h"
 #include "PairTensors.h"
 #include "Scores.h"
 #include "Slice.h"
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -67,23 +67,3 @@ void attn::substituteFormula(ReadOp read, TensorOp tensor) {
   read.getResult().replaceAllUsesWith(mapping.lookup(yielded(tensor.getBody())));
   read.erase();
 }
-
-bool attn::anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) {
-  llvm::DenseSet<Operation *> seen;
-  SmallVector<Value> todo{value};
-  while (!todo.empty()) {
-    Value next = todo.pop_back_val();
-    Operation *owner = next.getDefiningOp();
-    if (!owner || isa<AttnTensorType>(next.getType()) || !seen.insert(owner).second)
-      continue;
-    WalkResult walk = owner->walk([&](Operation *op) {
-      if (visit(op))
-        return WalkResult::interrupt();
-      llvm::append_range(todo, op->getOperands());
-      return WalkResult::advance();
-    });
-    if (walk.wasInterrupted())
-      return true;
-  }
-  return false;
-}
