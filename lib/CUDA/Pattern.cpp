@@ -37,19 +37,6 @@ bool Attention::isValue(mlir::Value tensor) {
   return mlir::isa<mlir::BlockArgument>(tensor) && mlir::cast<AttnTensorType>(tensor.getType()).getRank() == 0;
 }
 
-std::string Attention::nameOf(mlir::Value tensor) {
-  if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor))
-    return kernel.getParameterName(parameter.getArgNumber()).str();
-  for (auto [number, output] : llvm::enumerate(kernel.getReturn().getOutputs()))
-    if (output == tensor)
-      return kernel.getReturn().getOutputName(number).str();
-  if (auto statement = tensor.getDefiningOp<DefinitionOpInterface>())
-    return statement.getName().str();
-  auto softmax = tensor.getDefiningOp<SoftmaxOp>();
-  std::string name = (tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName()).str();
-  return name.empty() ? "softmax" : name;
-}
-
 mlir::BlockArgument Attention::queryIndex() {
   bool hasQuery = static_cast<int64_t>(sum.getQuery()) >= 0;
   return hasQuery ? sum.getBody().getArgument(sum.getQuery()) : mlir::BlockArgument();
@@ -134,7 +121,7 @@ private:
     for (mlir::Value output : {mlir::Value(attention.sum.getResult()), attention.logSumExp()})
       if (mlir::Type element = output ? attention.elementOf(output) : mlir::Type();
           element && !element.isF32() && !element.isF16() && !element.isBF16())
-        return "'" + attention.nameOf(output) + "' is not f32, f16 or bf16";
+        return "'" + tensorName(output) + "' is not f32, f16 or bf16";
     return {};
   }
 
@@ -231,7 +218,7 @@ private:
 
   /// `read` goes along the rows of a tensor of 16-bit floats.
   std::string checkRow(ReadOp read, mlir::BlockArgument column) {
-    std::string name = attention.nameOf(read.getTensor());
+    std::string name = tensorName(read.getTensor());
     if (!elementOf(read).isF16() && !elementOf(read).isBF16())
       return "'" + name + "' is not f16 or bf16";
     if (read.getSubscripts().empty() || read.getSubscripts().back() != column || !isInRange(column, lastSize(read)))
@@ -252,7 +239,7 @@ private:
       owner->walk([&](mlir::Operation *op) {
         auto read = mlir::dyn_cast<ReadOp>(op);
         if (read && read != attention.weight && read.getTensor().getDefiningOp() == attention.softmax)
-          problem = "'" + attention.nameOf(read.getTensor()) + "' is read beside the weight";
+          problem = "'" + tensorName(read.getTensor()) + "' is read beside the weight";
         else if (read && read != attention.weight)
           inputs.insert(read.getTensor());
         if (auto reduce = mlir::dyn_cast<ReduceOp>(op); reduce && !llvm::is_contained(attention.dots, reduce))

@@ -22,6 +22,17 @@ Value attn::yielded(Region &region, unsigned position) { return region.front().g
 
 Region &attn::bodyOf(Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
 
+std::string attn::tensorName(Value tensor) {
+  if (auto parameter = dyn_cast<BlockArgument>(tensor))
+    return cast<KernelOp>(parameter.getOwner()->getParentOp()).getParameterName(parameter.getArgNumber()).str();
+  Operation *op = tensor.getDefiningOp();
+  auto softmax = dyn_cast<SoftmaxOp>(op);
+  if (!softmax)
+    return cast<DefinitionOpInterface>(op).getName().str();
+  StringRef name = tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName();
+  return name.empty() ? "softmax" : name.str();
+}
+
 LogicalResult ReadOp::inferReturnTypes(MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
                                        OpaqueProperties, RegionRange, SmallVectorImpl<Type> &results) {
   results.push_back(cast<AttnTensorType>(operands.front().getType()).getComputeType());

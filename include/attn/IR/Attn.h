@@ -53,6 +53,10 @@ mlir::Value yielded(mlir::Region &region, unsigned position = 0);
 /// The region whose formula defines an element of `tensor`, which is no parameter and not of a softmax.
 mlir::Region &bodyOf(mlir::Value tensor);
 
+/// The name of `tensor` in the source: of a parameter, or of its statement. "softmax" for the result of a softmax that
+/// has no name for it.
+std::string tensorName(mlir::Value tensor);
+
 } // namespace attn
 
 #endif // ATTN_IR_ATTN_H
