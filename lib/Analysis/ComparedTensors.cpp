@@ -16,10 +16,10 @@ static void addSelected(Value value, Tensors &tensors) {
   if (auto read = dyn_cast_or_null<ReadOp>(op)) {
     auto tensor = read.getTensor().getDefiningOp<TensorOp>();
     if (tensor && tensors.insert(tensor.getResult()))
-      addSelected(tensor.getBody().front().getTerminator()->getOperand(0), tensors);
+      addSelected(yielded(tensor.getBody()), tensors);
   } else if (auto reduce = dyn_cast_or_null<ReduceOp>(op)) {
     if (reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min)
-      addSelected(reduce.getBody().front().getTerminator()->getOperand(0), tensors);
+      addSelected(yielded(reduce.getBody()), tensors);
   } else if (auto choice = dyn_cast_or_null<arith::SelectOp>(op)) {
     addSelected(choice.getTrueValue(), tensors);
     addSelected(choice.getFalseValue(), tensors);
@@ -40,7 +40,7 @@ llvm::DenseSet<Value> attn::comparedTensors(KernelOp kernel) {
       if (rhs.contains(tensor))
         both.insert(tensor);
     for (Value tensor : both)
-      addSelected(tensor.getDefiningOp<TensorOp>().getBody().front().getTerminator()->getOperand(0), beneath);
+      addSelected(yielded(bodyOf(tensor)), beneath);
     for (Value tensor : both)
       if (!beneath.contains(tensor))
         compared.insert(tensor);

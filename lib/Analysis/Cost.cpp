@@ -22,7 +22,7 @@ Cost &Cost::operator+=(const Cost &other) {
 static bool isOtherwise(ReduceOp reduce) {
   if (!reduce.isConditional())
     return false;
-  auto negation = reduce.getWhere().front().getTerminator()->getOperand(0).getDefiningOp<arith::XOrIOp>();
+  auto negation = yielded(reduce.getWhere()).getDefiningOp<arith::XOrIOp>();
   return negation && matchPattern(negation.getRhs(), m_One()) && dependence(negation.getResult()).empty();
 }
 
@@ -32,7 +32,7 @@ static bool isArithmetic(Operation *op) {
              arith::MinimumFOp>(op);
 }
 
-static bool isCall(Operation *op) {
+bool attn::isFunction(Operation *op) {
   return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
 }
 
@@ -57,7 +57,7 @@ struct Times {
 static void addBlock(Block &block, const Times &times, Cost &cost);
 
 static void addReduction(ReduceOp reduce, Times times, Cost &cost) {
-  bool whole = reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp;
+  bool whole = isExponential(reduce.getKind());
   if (whole) {
     // Once for each row, not for each of its elements.
     IndexSet rows;
@@ -88,7 +88,7 @@ static void addBlock(Block &block, const Times &times, Cost &cost) {
         addReduction(reduce, times, cost);
     } else if (isArithmetic(&op)) {
       cost.flops += times.of(op);
-    } else if (isCall(&op)) {
+    } else if (isFunction(&op)) {
       cost.calls += times.of(op);
     }
   }

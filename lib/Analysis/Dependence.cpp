@@ -1,4 +1,4 @@
-//===- Dependence.cpp - Which index variables a value uses ----------------===//
+//===- Dependence.cpp - What a value is made of ---------------------------===//
 
 #include "attn/Analysis/Dependence.h"
 
@@ -44,6 +44,52 @@ SmallVector<BlockArgument> attn::inOrder(const IndexSet &indices) {
   return ordered;
 }
 
+bool attn::anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) {
+  llvm::DenseSet<Operation *> seen;
+  SmallVector<Value> todo{value};
+  while (!todo.empty()) {
+    Value next = todo.pop_back_val();
+    Operation *owner = next.getDefiningOp();
+    if (!owner || isa<AttnTensorType>(next.getType()) || !seen.insert(owner).second)
+      continue;
+    WalkResult walk = owner->walk([&](Operation *op) {
+      if (visit(op))
+        return WalkResult::interrupt();
+      llvm::append_range(todo, op->getOperands());
+      return WalkResult::advance();
+    });
+    if (walk.wasInterrupted())
+      return true;
+  }
+  return false;
+}
+
+bool attn::reduces(Value value) {
+  return anyInSlice(value, [](Operation *op) { return isa<ReduceOp>(op); });
+}
+
+/// Whether the formula of `value` has `read` in it.
+static bool contains(Value value, ReadOp read) {
+  return anyInSlice(value, [&](Operation *op) { return op == read; });
+}
+
+bool attn::isMultipleOf(Value value, ReadOp read) {
+  Operation *op = value.getDefiningOp();
+  if (op == read)
+    return true;
+  if (isa_and_nonnull<arith::MulFOp>(op))
+    return (isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read)) ||
+           (isMultipleOf(op->getOperand(1), read) && !contains(op->getOperand(0), read));
+  if (isa_and_nonnull<arith::DivFOp>(op))
+    return isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read);
+  if (isa_and_nonnull<arith::NegFOp>(op))
+    return isMultipleOf(op->getOperand(0), read);
+  if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
+    return isMultipleOf(dropout.getValue(), read) && !contains(dropout.getProbability(), read);
+  auto reduce = dyn_cast_or_null<ReduceOp>(op);
+  return reduce && reduce.getKind() == ReduceKind::Sum && isMultipleOf(yielded(reduce.getBody()), read);
+}
+
 bool attn::uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
   return op
       ->walk([&](Operation *inner) {
@@ -51,6 +97,8 @@ bool attn::uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
       })
       .wasInterrupted();
 }
+
+bool attn::isReturned(Value tensor) { return llvm::any_of(tensor.getUsers(), llvm::IsaPred<ReturnOp>); }
 
 SizeAttr attn::indexSize(BlockArgument index) {
   Operation *owner = index.getOwner()->getParentOp();

@@ -88,7 +88,7 @@ static bool isMultipleOfPairs(ReduceOp sum) {
     if (isMultiple)
       multiples.insert(op.getResult(0));
   }
-  return is(sum.getBody().front().getTerminator()->getOperand(0));
+  return is(yielded(sum.getBody()));
 }
 
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
@@ -122,7 +122,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
   if (isPairs(statement.getResult()))
     return llvm::all_of(statement.getBody().getArguments(),
                         [&](BlockArgument index) { return name(index, index.getArgNumber()); });
-  Value formula = statement.getBody().front().getTerminator()->getOperand(0);
+  Value formula = yielded(statement.getBody());
   SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
   bool readsInside =
       statement.getBody()
@@ -137,8 +137,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     return false;
   // What has an element for each pair is stored as a whole only where it is returned.
   if (sums.empty())
-    return llvm::any_of(statement.getResult().getUsers(), llvm::IsaPred<ReturnOp>) &&
-           hasAllAxes(statement.getBody().getArguments(), {});
+    return isReturned(statement.getResult()) && hasAllAxes(statement.getBody().getArguments(), {});
   return llvm::all_of(sums, [&](ReduceOp sum) {
     // Blocks leave out the keys at which all pairs are 0.
     if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))

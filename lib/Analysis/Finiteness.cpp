@@ -9,8 +9,6 @@
 using namespace mlir;
 using namespace attn;
 
-static Value yielded(Region &region) { return region.front().getTerminator()->getOperand(0); }
-
 /// The tensor of whose elements `value` is the largest magnitude, times some magnitude; or null.
 static Value magnitudeOf(Value value) {
   if (auto product = value.getDefiningOp<arith::MulFOp>())

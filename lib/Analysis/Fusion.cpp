@@ -3,8 +3,6 @@
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Dependence.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using namespace attn;
 
 //===----------------------------------------------------------------------===//
@@ -30,28 +28,10 @@ llvm::SetVector<ReadOp> attn::softmaxReads(mlir::Value value) {
   return reads;
 }
 
-/// Whether `value` is `read` times something that does not involve it.
-static bool isProportional(mlir::Value value, ReadOp read) {
-  using namespace mlir::arith;
-  if (value == read.getResult())
-    return true;
-  mlir::Operation *op = value.getDefiningOp();
-  auto involves = [&](mlir::Value operand) { return softmaxReads(operand).contains(read); };
-  if (auto product = mlir::dyn_cast_or_null<MulFOp>(op)) {
-    mlir::Value lhs = product.getLhs(), rhs = product.getRhs();
-    return (isProportional(lhs, read) && !involves(rhs)) || (isProportional(rhs, read) && !involves(lhs));
-  }
-  if (auto quotient = mlir::dyn_cast_or_null<DivFOp>(op))
-    return isProportional(quotient.getLhs(), read) && !involves(quotient.getRhs());
-  if (mlir::isa_and_nonnull<NegFOp, DropoutOp>(op))
-    return isProportional(op->getOperand(0), read);
-  return false;
-}
-
 ReadOp attn::softmaxWeight(WeightedSumOp sum) {
-  mlir::Value value = sum.getBody().front().getTerminator()->getOperand(0);
+  mlir::Value value = yielded(sum.getBody());
   llvm::SetVector<ReadOp> reads = softmaxReads(value);
-  if (reads.size() != 1 || !isProportional(value, reads.front()))
+  if (reads.size() != 1 || !isMultipleOf(value, reads.front()))
     return {};
   ReadOp read = reads.front();
   auto softmax = read.getTensor().getDefiningOp<SoftmaxOp>();
@@ -72,7 +52,7 @@ ReadOp attn::weightOfOneSoftmax(WeightedSumOp sum) {
 
 bool attn::hasPlainWeights(WeightedSumOp sum) {
   ReadOp read = softmaxWeight(sum);
-  return read && sum.getBody().front().getTerminator()->getOperand(0) == read.getResult() && sum.getWhere().empty();
+  return read && yielded(sum.getBody()) == read.getResult() && sum.getWhere().empty();
 }
 
 //===----------------------------------------------------------------------===//
@@ -82,33 +62,17 @@ bool attn::hasPlainWeights(WeightedSumOp sum) {
 /// Whether the reductions in `region` are plain ones, not nested.
 static bool hasPlainReductions(mlir::Region &region) {
   bool plain = true;
-  region.walk([&](ReduceOp reduce) {
-    plain &= !reduce->getParentOfType<ReduceOp>() && reduce.getKind() != ReduceKind::Softmax &&
-             reduce.getKind() != ReduceKind::LogSumExp;
-  });
+  region.walk(
+      [&](ReduceOp reduce) { plain &= !reduce->getParentOfType<ReduceOp>() && !isExponential(reduce.getKind()); });
   return plain;
 }
-
-/// Whether `value` is made with a reduction.
-static bool hasReduction(mlir::Value value) {
-  mlir::Operation *inner = value.getDefiningOp();
-  if (!inner || mlir::isa<DefinitionOpInterface, SoftmaxOp>(inner))
-    return false;
-  return mlir::isa<ReduceOp>(inner) || llvm::any_of(inner->getOperands(), hasReduction);
-}
-
-static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
-  return region.front().getTerminator()->getOperand(position);
-}
-
-static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
 
 bool attn::isFusible(WeightedSumOp op) {
   mlir::Region &body = op.getBody();
   mlir::Value weight = yielded(body, 0), value = yielded(body, 1);
   if (!hasPlainReductions(body) || (!op.getWhere().empty() && !op.getWhere().getOps<ReduceOp>().empty()))
     return false;
-  if (hasReduction(value) || dependence(weight).contains(body.getArgument(op.getIndices().size() - 1)) ||
+  if (reduces(value) || dependence(weight).contains(body.getArgument(op.getIndices().size() - 1)) ||
       !softmaxReads(value).empty())
     return false;
   if (softmaxReads(weight).empty())
@@ -121,8 +85,8 @@ bool attn::isFusible(WeightedSumOp op) {
   if (!llvm::all_of(read.getSubscripts().drop_back(), isRow) || read.getSubscripts().back() != key)
     return false;
   SoftmaxOp softmax = softmaxOf(op);
-  return hasPlainReductions(definition(softmax.getScore())) &&
-         (!softmax.getMask() || definition(softmax.getMask()).getOps<ReduceOp>().empty());
+  return hasPlainReductions(bodyOf(softmax.getScore())) &&
+         (!softmax.getMask() || bodyOf(softmax.getMask()).getOps<ReduceOp>().empty());
 }
 
 bool attn::isTileable(WeightedSumOp op) {

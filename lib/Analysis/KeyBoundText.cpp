@@ -39,11 +39,7 @@ static std::string describe(Value value) {
   auto read = dyn_cast<ReadOp>(op);
   if (!read)
     return "…";
-  std::string text;
-  if (auto parameter = dyn_cast<BlockArgument>(read.getTensor()))
-    text = cast<KernelOp>(parameter.getOwner()->getParentOp()).getParameterName(parameter.getArgNumber()).str();
-  else if (auto definition = read.getTensor().getDefiningOp<DefinitionOpInterface>())
-    text = definition.getName().str();
+  std::string text = tensorName(read.getTensor());
   if (read.getSubscripts().empty())
     return text;
   text += '[';

@@ -24,7 +24,7 @@ bool attn::readsPairs(Operation *statement) {
 bool attn::choosesZero(arith::SelectOp choice) { return matchPattern(choice.getFalseValue(), m_PosZeroFloat()); }
 
 Value attn::maskOf(TensorOp tensor) {
-  Value formula = tensor.getBody().front().getTerminator()->getOperand(0);
+  Value formula = yielded(tensor.getBody());
   auto choice = formula.getDefiningOp<arith::SelectOp>();
   return choice && choosesZero(choice) ? choice.getCondition() : Value();
 }

@@ -54,7 +54,7 @@ std::optional<PlacedSum> PlacedSum::of(DefinitionOpInterface op) {
     return std::nullopt;
   PlacedSum placed{sums.front(), {}, {}};
   IndexSet indices; // of the statement, that are places
-  for (Value condition : conjunctsOf(placed.sum.getWhere().front().getTerminator()->getOperand(0))) {
+  for (Value condition : conjunctsOf(yielded(placed.sum.getWhere()))) {
     auto compared = condition.getDefiningOp<arith::CmpIOp>();
     bool isPlace = false;
     if (compared && compared.getPredicate() == arith::CmpIPredicate::eq)
@@ -75,7 +75,7 @@ std::optional<PlacedSum> PlacedSum::of(DefinitionOpInterface op) {
   SmallVector<Value> others(placed.conditions);
   for (const auto &place : placed.places)
     others.push_back(place.second);
-  others.push_back(placed.sum.getBody().front().getTerminator()->getOperand(0));
+  others.push_back(yielded(placed.sum.getBody()));
   IndexSet used = dependence(others);
   bool isFree = llvm::none_of(indices, [&](BlockArgument index) { return used.contains(index); });
   bool isDecided = llvm::all_of(placed.places, [&](const auto &place) {

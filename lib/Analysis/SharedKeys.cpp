@@ -83,10 +83,6 @@ public:
 private:
   using Visit = llvm::function_ref<void(mlir::Value value, mlir::BlockArgument index)>;
 
-  static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
-    return region.front().getTerminator()->getOperand(position);
-  }
-  mlir::Region *definition(mlir::Value tensor);
   mlir::BlockArgument nameIn(mlir::Region &region);
   void visitReads(mlir::Region &region, llvm::function_ref<void(ReadOp read, mlir::BlockArgument name)> visit);
   void visitSubscripts(mlir::Region &region, Visit visit);
@@ -99,10 +95,6 @@ private:
   mlir::BlockArgument index;
 };
 } // namespace
-
-mlir::Region *Sharing::definition(mlir::Value tensor) {
-  return tensor ? &tensor.getDefiningOp<DefinitionOpInterface>().getBody() : nullptr;
-}
 
 /// Null where the formula does not depend on the index.
 mlir::BlockArgument Sharing::nameIn(mlir::Region &region) {
@@ -136,14 +128,16 @@ void Sharing::visitSubscripts(mlir::Region &region, Visit visit) {
 void Sharing::visitKeys(Visit visit) {
   visitSubscripts(sum.getBody(), visit);
   if (softmax)
-    visitSubscripts(*definition(softmax.getScore()), visit);
+    visitSubscripts(bodyOf(softmax.getScore()), visit);
   visit(yielded(sum.getBody(), 1), index);
 }
 
 bool Sharing::sharesRange(SizeAttr group) {
-  mlir::Region *condition = softmax                  ? definition(softmax.getMask())
-                            : sum.getWhere().empty() ? nullptr
-                                                     : &sum.getWhere();
+  mlir::Region *condition = nullptr;
+  if (softmax && softmax.getMask())
+    condition = &bodyOf(softmax.getMask());
+  else if (!softmax && !sum.getWhere().empty())
+    condition = &sum.getWhere();
   mlir::BlockArgument name = condition ? nameIn(*condition) : mlir::BlockArgument();
   if (!name)
     return true;
@@ -183,7 +177,7 @@ bool Sharing::isWithinKeys() {
   };
   visitReads(sum.getBody(), visit);
   if (softmax)
-    visitReads(*definition(softmax.getScore()), visit);
+    visitReads(bodyOf(softmax.getScore()), visit);
   return isWithin && !isElsewhere && sharesRange({});
 }
 

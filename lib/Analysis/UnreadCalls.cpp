@@ -19,7 +19,7 @@ static Calls falseIn(Value condition) {
   for (Value each : conjunctsOf(condition)) {
     if (auto read = each.getDefiningOp<ReadOp>())
       if (auto flag = read.getTensor().getDefiningOp<TensorOp>(); flag && flag.getIndices().empty())
-        found.append(falseIn(flag.getBody().front().getTerminator()->getOperand(0)));
+        found.append(falseIn(yielded(flag.getBody())));
     auto compare = each.getDefiningOp<arith::CmpIOp>();
     auto size = compare ? compare.getLhs().getDefiningOp<SizeOp>() : SizeOp();
     APInt limit;
@@ -36,7 +36,7 @@ static Calls skippedIn(ReadOp read) {
   for (Operation *inner = read; !isa<KernelOp>(inner->getParentOp()); inner = inner->getParentOp())
     if (auto reduce = dyn_cast<ReduceOp>(inner->getParentOp());
         reduce && reduce.isConditional() && inner->getParentRegion() == &reduce.getBody())
-      found.append(falseIn(reduce.getWhere().front().getTerminator()->getOperand(0)));
+      found.append(falseIn(yielded(reduce.getWhere())));
   return found;
 }
 

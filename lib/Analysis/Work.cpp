@@ -3,7 +3,6 @@
 #include "attn/Analysis/Work.h"
 #include "attn/Analysis/Dependence.h"
 
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -21,8 +20,7 @@ static SizePolynomial operationsWithin(Operation *op, const SizePolynomial &time
       for (BlockArgument index : block.getArguments())
         each = each * indexSize(index);
       for (Operation &inner : block) {
-        bool isCall = isa<math::MathDialect>(inner.getDialect());
-        total += each * (isCall ? callOperations : 1);
+        total += each * (isFunction(&inner) ? callOperations : 1);
         total += operationsWithin(&inner, each);
       }
     }

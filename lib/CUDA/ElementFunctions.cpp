@@ -141,10 +141,9 @@ static std::string weightFunction(Formulas &formulas) {
   FormulaWriter writer(formulas, Level::Element, /*hasRow=*/true);
   WeightedSumOp sum = formulas.attention.sum;
   writer.replace(formulas.attention.weight.getResult(), "weight");
-  std::string value = writer.write(sum.getBody().front().getTerminator()->getOperand(0)).text;
+  std::string value = writer.write(yielded(sum.getBody())).text;
   if (!sum.getWhere().empty())
-    value = fmt::format("{} ? {} : 0.0f", writer.write(sum.getWhere().front().getTerminator()->getOperand(0)).operand(),
-                        value);
+    value = fmt::format("{} ? {} : 0.0f", writer.write(yielded(sum.getWhere())).operand(), value);
   return writer.function("float weight(const Arguments &arguments, const Block &block, const Row &row, float weight, "
                          "const Position &at, int key)",
                          value);

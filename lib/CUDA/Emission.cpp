@@ -171,7 +171,7 @@ llvm::Expected<CudaKernel> Emission::run() {
                        attention.sum.getResult()};
   for (mlir::Value tensor : attention.inputs)
     if (tensor.getDefiningOp())
-      result.statements.push_back(attention.nameOf(tensor));
+      result.statements.push_back(tensorName(tensor));
   // A block has 64 Ki registers: 168 for each of 384 threads at first.
   constexpr const char *registers = "  static constexpr int registers_to_copy = 40, registers_to_compute = 232;\n";
   result.text = fmt::format(

@@ -76,7 +76,7 @@ Expression FormulaWriter::write(mlir::Value value) {
   }
   std::string type = typeOfValue(value.getType(), result.range);
   if (isField) {
-    std::string name = read ? formulas.attention.nameOf(read.getTensor()) : "value";
+    std::string name = read ? tensorName(read.getTensor()) : "value";
     bool isWritten =
         result.text.starts_with(Formulas::owner(own)) && result.text.find_first_of(" ([") == std::string::npos;
     if (!isWritten)
@@ -149,7 +149,7 @@ std::string FormulaWriter::subscript(mlir::Value value, SizeAttr size) {
 std::string FormulaWriter::address(ReadOp read, size_t dimensions) {
   std::string tensor = formulas.tensor(read.getTensor()), base = tensor + ".data";
   llvm::ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
-  std::string name = formulas.attention.nameOf(read.getTensor());
+  std::string name = tensorName(read.getTensor());
   std::string type = "const " + elementType(read.getTensor().getType().getElementType()) + " *";
   for (Level part : {Level::Block, Level::Row, Level::Key, Level::Element}) {
     std::string offset;

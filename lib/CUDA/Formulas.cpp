@@ -52,7 +52,7 @@ Formulas::Formulas(Attention &attention) : attention(attention) {
     sizes[name.str()] = sizeNames.unique(name.getValue());
   Names tensorNames;
   for (mlir::Value tensor : attention.tensors())
-    tensors[tensor] = tensorNames.unique(attention.nameOf(tensor));
+    tensors[tensor] = tensorNames.unique(tensorName(tensor));
   for (mlir::BlockArgument index : attention.sum.getBody().getArguments())
     if (!attention.isOfRow(index) && index != attention.keyIndex() && index != attention.columnIndex())
       blockIndices[index] = members[int(Level::Block)].names.unique(indexName(index));

@@ -9,12 +9,6 @@
 using namespace attn;
 using namespace attn::cuda;
 
-static mlir::Value yielded(mlir::Region &region, unsigned position = 0) {
-  return region.front().getTerminator()->getOperand(position);
-}
-
-static mlir::Region &definition(mlir::Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
-
 //===----------------------------------------------------------------------===//
 // What an attention is made of
 //===----------------------------------------------------------------------===//
@@ -41,19 +35,6 @@ mlir::Type Attention::elementOf(mlir::Value tensor) {
 
 bool Attention::isValue(mlir::Value tensor) {
   return mlir::isa<mlir::BlockArgument>(tensor) && mlir::cast<AttnTensorType>(tensor.getType()).getRank() == 0;
-}
-
-std::string Attention::nameOf(mlir::Value tensor) {
-  if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor))
-    return kernel.getParameterName(parameter.getArgNumber()).str();
-  for (auto [number, output] : llvm::enumerate(kernel.getReturn().getOutputs()))
-    if (output == tensor)
-      return kernel.getReturn().getOutputName(number).str();
-  if (auto statement = tensor.getDefiningOp<DefinitionOpInterface>())
-    return statement.getName().str();
-  auto softmax = tensor.getDefiningOp<SoftmaxOp>();
-  std::string name = (tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName()).str();
-  return name.empty() ? "softmax" : name;
 }
 
 mlir::BlockArgument Attention::queryIndex() {
@@ -87,7 +68,7 @@ bool Attention::readsAtPairs() {
   bool found = false;
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
     if (tensor)
-      for (ReadOp read : definition(tensor).getOps<ReadOp>())
+      for (ReadOp read : bodyOf(tensor).getOps<ReadOp>())
         found |= llvm::any_of(dependence(read.getResult()), [&](mlir::Value index) {
           mlir::BlockArgument own = indices.lookup(index);
           return own && (own == keyIndex() || own == queryIndex());
@@ -95,16 +76,16 @@ bool Attention::readsAtPairs() {
   return found;
 }
 
-mlir::Value Attention::score() { return yielded(definition(softmax.getScore())); }
+mlir::Value Attention::score() { return yielded(bodyOf(softmax.getScore())); }
 
 mlir::Value Attention::mask() {
   mlir::Value mask = softmax.getMask();
-  return mask ? yielded(definition(mask)) : mlir::Value();
+  return mask ? yielded(bodyOf(mask)) : mlir::Value();
 }
 
 mlir::Value Attention::sink() {
   mlir::Value sink = softmax.getSink();
-  return sink ? yielded(definition(sink)) : mlir::Value();
+  return sink ? yielded(bodyOf(sink)) : mlir::Value();
 }
 
 //===----------------------------------------------------------------------===//
@@ -140,7 +121,7 @@ private:
     for (mlir::Value output : {mlir::Value(attention.sum.getResult()), attention.logSumExp()})
       if (mlir::Type element = output ? attention.elementOf(output) : mlir::Type();
           element && !element.isF32() && !element.isF16() && !element.isBF16())
-        return "'" + attention.nameOf(output) + "' is not f32, f16 or bf16";
+        return "'" + tensorName(output) + "' is not f32, f16 or bf16";
     return {};
   }
 
@@ -163,7 +144,7 @@ private:
       return "the weight does not depend on the query index";
     for (mlir::Value tensor : {attention.softmax.getScore(), attention.softmax.getMask(), attention.softmax.getSink()})
       if (tensor)
-        for (auto [index, own] : llvm::zip(definition(tensor).getArguments(), at))
+        for (auto [index, own] : llvm::zip(bodyOf(tensor).getArguments(), at))
           attention.indices[index] = own;
     return {};
   }
@@ -192,11 +173,11 @@ private:
 
   std::string findDot() {
     llvm::SmallVector<ReduceOp> all;
-    llvm::append_range(all, definition(attention.softmax.getScore()).getOps<ReduceOp>());
+    llvm::append_range(all, bodyOf(attention.softmax.getScore()).getOps<ReduceOp>());
     if (all.empty())
       return "the score has no dot product";
     if (mlir::Value mask = attention.softmax.getMask())
-      llvm::append_range(all, definition(mask).getOps<ReduceOp>());
+      llvm::append_range(all, bodyOf(mask).getOps<ReduceOp>());
     ReduceOp dot = all.front();
     if (dot.getKind() != ReduceKind::Sum || dot.getIndices().size() != 1 || dot.isConditional())
       return "the score's reduction is not a sum over one index without a condition";
@@ -237,7 +218,7 @@ private:
 
   /// `read` goes along the rows of a tensor of 16-bit floats.
   std::string checkRow(ReadOp read, mlir::BlockArgument column) {
-    std::string name = attention.nameOf(read.getTensor());
+    std::string name = tensorName(read.getTensor());
     if (!elementOf(read).isF16() && !elementOf(read).isBF16())
       return "'" + name + "' is not f16 or bf16";
     if (read.getSubscripts().empty() || read.getSubscripts().back() != column || !isInRange(column, lastSize(read)))
@@ -258,7 +239,7 @@ private:
       owner->walk([&](mlir::Operation *op) {
         auto read = mlir::dyn_cast<ReadOp>(op);
         if (read && read != attention.weight && read.getTensor().getDefiningOp() == attention.softmax)
-          problem = "'" + attention.nameOf(read.getTensor()) + "' is read beside the weight";
+          problem = "'" + tensorName(read.getTensor()) + "' is read beside the weight";
         else if (read && read != attention.weight)
           inputs.insert(read.getTensor());
         if (auto reduce = mlir::dyn_cast<ReduceOp>(op); reduce && !llvm::is_contained(attention.dots, reduce))

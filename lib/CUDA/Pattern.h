@@ -41,7 +41,6 @@ struct Attention {
   mlir::Value logSumExp();
   /// The type of the elements of a tensor in memory: that of the output, where it is nothing else.
   mlir::Type elementOf(mlir::Value tensor);
-  std::string nameOf(mlir::Value tensor);
   /// Whether a launch is given the value of `tensor`, rather than where it is: a parameter of rank 0.
   static bool isValue(mlir::Value tensor);
 

@@ -235,8 +235,6 @@ static llvm::Expected<ObjectFile> compileObject(std::string_view source, const C
       return interface.takeError();
     interfaces.push_back(std::move(*interface));
   }
-  if (interfaces.empty())
-    return llvm::createStringError(options.name + ": error: the source has no kernel");
   llvm::Expected<std::string> header = writeHeader(interfaces, headerName);
   if (!header)
     return llvm::createStringError(options.name + ": error: " + llvm::toString(header.takeError()));

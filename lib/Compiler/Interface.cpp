@@ -106,13 +106,8 @@ FailureOr<KernelInterface> KernelInterface::of(KernelOp kernel, KernelOp checkin
   KernelInterface interface;
   interface.name = kernel.getSymName().str();
   SizePositions positions = orderSizes(kernel, interface.sizes);
-  for (StringAttr name : kernel.getSizeNames()) {
-    if (!positions.contains(name.getValue()))
-      return kernel.emitError() << "the size " << name.getValue()
-                                << " does not follow from the shapes of the parameters of '" << interface.name
-                                << "': give one of them a dimension [" << name.getValue() << "]";
-    interface.sizeOrder.push_back(positions.lookup(name.getValue()));
-  }
+  for (StringAttr name : kernel.getSizeNames())
+    interface.sizeOrder.push_back(positions.at(name.getValue())); // the front end has found it
   for (unsigned i = 0; i < kernel.getParameters().size(); ++i) {
     interface.inputs.push_back(describe(kernel.getParameterName(i), kernel.getParameterType(i), positions));
     if (TypedAttr value = kernel.getDefault(i))
@@ -157,6 +152,16 @@ void KernelInterface::addOutput(const std::string &name, Type element, int64_t e
   tensor.shape.push_back(sizeProgram(SizeAttr::constant(element.getContext(), extent), {}));
 }
 
+std::array<size_t, 6> attn::firstArguments(const LoweredKernel &kernel, const KernelInterface &interface,
+                                           size_t outputs) {
+  size_t sizes = interface.inputs.size(), firstOutput = sizes + interface.sizes.size();
+  size_t firstIntermediate = firstOutput + outputs, firstAxis = firstIntermediate + kernel.intermediates.size();
+  size_t axes = 0;
+  for (const LoweredBlocks &blocks : kernel.blocks)
+    axes = std::max(axes, blocks.sizes.size());
+  return {0, sizes, firstOutput, firstIntermediate, firstAxis, firstAxis + 2 * axes};
+}
+
 ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,
                                       const std::string &function) {
   SizePositions positions;
@@ -168,12 +173,7 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
   program.copies = lowered.copies;
   for (const Intermediate &tensor : lowered.intermediates)
     program.intermediates.push_back({describe(tensor.name, tensor.type, positions), tensor.written, tensor.read});
-  size_t sizes = interface.inputs.size(), firstOutput = sizes + interface.sizes.size();
-  size_t firstIntermediate = firstOutput + outputs, firstAxis = firstIntermediate + lowered.intermediates.size();
-  size_t axes = 0;
-  for (const LoweredBlocks &blocks : lowered.blocks)
-    axes = std::max(axes, blocks.sizes.size());
-  const size_t first[] = {0, sizes, firstOutput, firstIntermediate, firstAxis, firstAxis + 2 * axes};
+  const std::array<size_t, 6> first = firstArguments(lowered, interface, outputs);
   for (const LoweredStep &step : lowered.steps) {
     auto &[work, variants] = program.steps.emplace_back();
     if (step.work)

@@ -13,6 +13,7 @@
 #include "attn/IR/Attn.h"
 #include "attn/Runtime/Signature.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,7 +70,7 @@ struct KernelInterface {
   std::vector<RangeInterface> ranges;
   std::vector<BoundInterface> bounds;
 
-  /// `checking` is the checking kernel, or null. Fails with a diagnostic where a size follows from no input's shape.
+  /// `checking` is the checking kernel, or null. Fails with a diagnostic where a size is nested too deeply.
   static mlir::FailureOr<KernelInterface> of(KernelOp kernel, KernelOp checking = {});
   /// One more output, of rank 1.
   void addOutput(const std::string &name, mlir::Type element, int64_t extent);
@@ -133,6 +134,10 @@ struct ProgramInterface {
   static ProgramInterface of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,
                              const std::string &function);
 };
+
+/// The number of the first argument of each HalideArgument::Kind, as attn_variant counts them, for a kernel with these
+/// inputs and sizes, and so many outputs.
+std::array<size_t, 6> firstArguments(const LoweredKernel &kernel, const KernelInterface &interface, size_t outputs);
 
 /// What runs of a kernel in this process: itself, and its checking kernel where it has one.
 struct KernelPrograms {

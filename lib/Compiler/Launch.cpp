@@ -75,16 +75,13 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kern
   LaunchInterface launch;
   std::vector<HalideArgument> read, written;
   llvm::DenseMap<mlir::Value, int64_t> numbers;
-  size_t firstOutput = interface.inputs.size() + interface.sizes.size();
+  const std::array<size_t, 6> first = firstArguments(kernel, interface, interface.outputs.size());
   for (const auto &[tensor, isWritten] : code.tensors) {
     std::optional<HalideArgument> place = placeOf(tensor, kernel);
     if (!place)
       return llvm::Error::success();
     (isWritten ? written : read).push_back(*place);
-    int64_t number = place->index;
-    number += place->kind == HalideArgument::Output         ? firstOutput
-              : place->kind == HalideArgument::Intermediate ? firstOutput + interface.outputs.size()
-                                                            : 0;
+    int64_t number = first[place->kind] + place->index;
     numbers[tensor] = number;
     auto type = mlir::cast<AttnTensorType>(tensor.getType());
     bool isValue = place->kind == HalideArgument::Input && type.getRank() == 0;

@@ -176,8 +176,6 @@ llvm::Expected<KernelOp> Program::onlyKernel() {
   std::string names;
   for (KernelOp kernel : found)
     names += (names.empty() ? "" : ", ") + kernel.getSymName().str();
-  if (found.empty())
-    return textError(options.name + ": error: the source has no kernel");
   return textError(options.name + ": error: the source has " + llvm::Twine(found.size()) + " kernels (" + names +
                    "): say which one");
 }

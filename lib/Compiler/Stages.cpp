@@ -229,8 +229,6 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
 std::string attn::emit(std::string_view source, const CompileOptions &options, const std::string &stage) {
   if (stage == "object")
     return compileToObject(source, options, "kernel.h").object;
-  if (stage == "library")
-    throw std::invalid_argument(fmt::format("the stage '{}' is not supported yet", stage));
   if (!llvm::is_contained(stages(), stage))
     throw std::invalid_argument(
         fmt::format("there is no stage '{}'; the stages are {}", stage, llvm::join(stages(), ", ")));

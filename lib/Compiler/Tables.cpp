@@ -49,7 +49,7 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
     std::vector<Constant *> variants;
     for (const VariantInterface &described : step.variants)
       variants.push_back(variant(described));
-    steps.push_back(record({expression(step.work), integer(variants.size()), array(variants)}));
+    steps.push_back(record({expression(step.work), array(variants)}));
   }
   for (const BlocksInterface &described : program.blocks) {
     std::vector<Constant *> sizes, tensors;

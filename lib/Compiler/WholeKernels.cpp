@@ -7,6 +7,7 @@
 
 #include "WholeKernels.h"
 
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
 
@@ -31,7 +32,7 @@ static bool storesPairs(KernelOp whole, KernelOp inBlocks) {
     if (isPairs(tensor.getResult()))
       shapes.insert(shapeOf(tensor));
   return llvm::any_of(whole.getBody().front().getOps<TensorOp>(), [&](TensorOp tensor) {
-    return shapes.contains(shapeOf(tensor)) && llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>);
+    return shapes.contains(shapeOf(tensor)) && !isReturned(tensor.getResult());
   });
 }
 

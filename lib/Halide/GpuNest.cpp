@@ -89,7 +89,7 @@ Expr GpuNest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRe
 }
 
 Expr GpuNest::addReduction(ReduceOp op, Environment &outer, int consumer) {
-  if (op.getKind() == ReduceKind::Softmax || op.getKind() == ReduceKind::LogSumExp)
+  if (isExponential(op.getKind()))
     return addNestedSoftmax(op, outer, consumer);
   // The Func's variables: those of the loops it stands in; a reduction loop around it becomes a variable of its own.
   Environment inner;

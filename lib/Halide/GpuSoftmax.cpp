@@ -90,9 +90,9 @@ void GpuNest::addStatistics(GpuSoftmax &softmax, const std::string &base, const 
 
 GpuSoftmax GpuNest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows) {
   GpuSoftmax softmax;
-  softmax.score = &definition(op.getScore());
-  softmax.mask = op.getMask() ? &definition(op.getMask()) : nullptr;
-  mlir::Region *sink = op.getSink() ? &definition(op.getSink()) : nullptr;
+  softmax.score = &bodyOf(op.getScore());
+  softmax.mask = op.getMask() ? &bodyOf(op.getMask()) : nullptr;
+  mlir::Region *sink = op.getSink() ? &bodyOf(op.getSink()) : nullptr;
   Var row(kernel.uniqueName("row$"));
   llvm::ArrayRef<SizeAttr> sizes = op.getScore().getType().getShape();
   llvm::SmallVector<IndexBinding> own = indicesOf(row, allValues(sizes.drop_back()));

@@ -115,7 +115,7 @@ Environment GpuTile::bind(const Expr &key, bool forAllRows) {
     return environment;
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask(), softmax.getSink()})
     if (tensor)
-      for (auto [argument, subscript] : llvm::zip(definition(tensor).getArguments(), read.getSubscripts())) {
+      for (auto [argument, subscript] : llvm::zip(bodyOf(tensor).getArguments(), read.getSubscripts())) {
         IndexBinding binding = environment.indices[subscript];
         environment.indices[argument] = binding;
         if (auto row = isRow.find(subscript); row != isRow.end())
@@ -180,7 +180,7 @@ void GpuTile::defineWeights(mlir::Region *mask, mlir::Region *condition) {
   Expr isKey = keyAt(k) < keyCount;
   if (softmax) {
     definePairs(pairs.emplace_back(), "_score", [&](RegionLowering &lowering, Environment &) {
-      Expr value = inSharedMemory(lowering.expression(yielded(definition(softmax.getScore())))) * log2e(type);
+      Expr value = inSharedMemory(lowering.expression(yielded(bodyOf(softmax.getScore())))) * log2e(type);
       Expr kept = mask ? isKey && lowering.expression(yielded(*mask)) : isKey;
       return select(kept, value, -infinity(type));
     });
@@ -211,14 +211,14 @@ void GpuTile::defineWeights(mlir::Region *mask, mlir::Region *condition) {
 
 void GpuTile::define() {
   mlir::Region *condition = op.getWhere().empty() ? nullptr : &op.getWhere();
-  mlir::Region *mask = softmax && softmax.getMask() ? &definition(softmax.getMask()) : nullptr;
+  mlir::Region *mask = softmax && softmax.getMask() ? &bodyOf(softmax.getMask()) : nullptr;
   defineRange(softmax ? mask : condition);
   defineWeights(mask, condition);
   defineOutput();
   Expr sink;
   if (softmax && softmax.getSink()) {
     Environment at = bind({});
-    sink = inSharedMemory(PlainRegion(kernel, at).expression(yielded(definition(softmax.getSink())))) * log2e(type);
+    sink = inSharedMemory(PlainRegion(kernel, at).expression(yielded(bodyOf(softmax.getSink())))) * log2e(type);
   }
   defineState(isSplit ? Expr() : sink);
   if (isSplit)

@@ -130,7 +130,7 @@ private:
   }
 
   void addStore(mlir::OpResult tensor) {
-    std::string name = tensorName(kernel, tensor);
+    std::string name = tensorName(tensor);
     mlir::Value logSumExp = logSumExpOf(tensor);
     written[tensor] = steps.size();
     if (logSumExp)
@@ -202,7 +202,7 @@ private:
       bool isCut = isPairs(tensor) && llvm::any_of(plan.blocks, [&](const PairBlocks &each) {
                      return each.contains(tensor.getDefiningOp());
                    });
-      lowered.intermediates.push_back({tensor, tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()),
+      lowered.intermediates.push_back({tensor, tensorName(tensor), mlir::cast<AttnTensorType>(tensor.getType()),
                                        isCut ? -1 : inOrder(written.at(tensor)), isCut ? -1 : inOrder(lastRead)});
     }
     for (LoweredBlocks &each : llvm::reverse(blocks)) {

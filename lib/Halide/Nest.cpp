@@ -101,7 +101,7 @@ Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
         return to;
     return var;
   };
-  if (op.getKind() == ReduceKind::Softmax || op.getKind() == ReduceKind::LogSumExp) {
+  if (isExponential(op.getKind())) {
     llvm::SmallVector<SizeAttr> sizes(op.getSizes().getAsRange<SizeAttr>());
     RowSoftmax softmax = addSoftmax(name + "_softmax", op.getBody(), op.isConditional() ? &op.getWhere() : nullptr,
                                     op.getSink(), sizes, inner);

@@ -29,12 +29,6 @@ IndexSet freeIndices(mlir::Region &region) {
   return found;
 }
 
-mlir::Value yielded(mlir::Region &region, unsigned position) { return region.front().back().getOperand(position); }
-
-mlir::Region &definition(mlir::Value tensor) {
-  return mlir::cast<DefinitionOpInterface>(tensor.getDefiningOp()).getBody();
-}
-
 //===----------------------------------------------------------------------===//
 // Environments
 //===----------------------------------------------------------------------===//

@@ -74,12 +74,6 @@ struct Environment {
 /// The index variables that the values yielded by `region` depend on, beyond the region's own.
 IndexSet freeIndices(mlir::Region &region);
 
-/// Operand `position` of the yield that ends `region`.
-mlir::Value yielded(mlir::Region &region, unsigned position = 0);
-
-/// The region that defines the elements of `tensor`.
-mlir::Region &definition(mlir::Value tensor);
-
 class StepLowering;
 
 /// Lowers the values of one stage. Reductions nested in a region go to `reduce`, which the stage provides.

@@ -203,14 +203,14 @@ RowSoftmax Nest::addSoftmax(llvm::StringRef base, mlir::Region &scoreRegion, mli
 
 /// One element of a tensor, where lowering needs a value to start from: the sink's formula at the rows.
 RowSoftmax Nest::addSoftmax(SoftmaxOp op, llvm::ArrayRef<IndexBinding> rows, mlir::Value storedScore) {
-  mlir::Region &score = definition(op.getScore());
-  mlir::Region *mask = op.getMask() ? &definition(op.getMask()) : nullptr;
+  mlir::Region &score = bodyOf(op.getScore());
+  mlir::Region *mask = op.getMask() ? &bodyOf(op.getMask()) : nullptr;
   Environment environment;
   for (auto [argument, binding] : llvm::zip_equal(score.getArguments().drop_back(), rows))
     environment.indices[argument] = binding;
   mlir::Value sink;
   if (op.getSink()) {
-    mlir::Region &region = definition(op.getSink());
+    mlir::Region &region = bodyOf(op.getSink());
     for (auto [argument, binding] : llvm::zip_equal(region.getArguments(), rows))
       environment.indices[argument] = binding;
     sink = yielded(region);

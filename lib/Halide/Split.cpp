@@ -121,7 +121,7 @@ Environment Split::ofBlock(const Environment &environment, Expr block) const {
 void Split::bindScore(Environment &environment) {
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask(), softmax.getSink()})
     if (tensor)
-      for (auto [argument, subscript] : llvm::zip(definition(tensor).getArguments(), read.getSubscripts())) {
+      for (auto [argument, subscript] : llvm::zip(bodyOf(tensor).getArguments(), read.getSubscripts())) {
         IndexBinding binding = environment.indices[subscript];
         environment.indices[argument] = binding;
       }

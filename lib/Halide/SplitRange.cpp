@@ -121,7 +121,7 @@ llvm::SmallVector<Split::RowTile, 2> Split::rowTiles(int size) {
 void Split::defineRange() {
   mlir::Region *condition = nullptr;
   if (softmax && softmax.getMask())
-    condition = &definition(softmax.getMask());
+    condition = &bodyOf(softmax.getMask());
   else if (!softmax && !op.getWhere().empty())
     condition = &op.getWhere();
   KeyRange range;

@@ -253,11 +253,11 @@ void Split::defineScore() {
   Environment environment = bind(op.getBody(), binding);
   bindScore(environment);
   SplitRegion lowering(*this, environment, key);
-  Expr value = lowering.expression(yielded(definition(softmax.getScore())));
+  Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
   value = value * log2e(value.type());
   Expr kept = binding.expr < keyCount;
   if (softmax.getMask())
-    kept = kept && lowering.expression(yielded(definition(softmax.getMask())));
+    kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
   score(stageVars({k})) = Halide::undef(value.type());
   score(at({key})) = select(kept, value, -infinity(value.type()));
 }

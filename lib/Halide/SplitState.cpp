@@ -147,7 +147,7 @@ void Split::defineMerged() {
     Environment environment = bindResult(op.getBody(), {Expr(0), {}, false, {}});
     bindScore(environment);
     SplitRegion lowering(*this, environment);
-    sink = lowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
+    sink = lowering.expression(yielded(bodyOf(softmax.getSink()))) * log2e(type);
     start = larger(start, sink);
   }
   total(rowVars) = start;

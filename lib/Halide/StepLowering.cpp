@@ -35,17 +35,6 @@ Halide::Type computeType(mlir::Type element) {
   return element.isSignlessInteger(1) ? Halide::Bool() : Halide::Int(64);
 }
 
-std::string tensorName(KernelOp kernel, mlir::Value tensor) {
-  if (auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor))
-    return kernel.getParameterName(parameter.getArgNumber()).str();
-  mlir::Operation *op = tensor.getDefiningOp();
-  auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
-  if (!softmax)
-    return mlir::cast<DefinitionOpInterface>(op).getName().str();
-  std::string name = (tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName()).str();
-  return name.empty() ? "softmax" : name;
-}
-
 StepLowering::StepLowering(KernelOp kernel, const Plan &plan, Storage &storage, const PairBlocks *blocks)
     : kernel(kernel), plan(plan), storage(storage), blocks(blocks) {}
 
@@ -96,7 +85,7 @@ IndexValues StepLowering::values(mlir::BlockArgument index) {
 
 Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
   if (!earlier.defined()) {
-    earlier = Halide::ImageParam(typeInMemory(tensor), at.size(), uniqueName(tensorName(kernel, tensor) + "_earlier"));
+    earlier = Halide::ImageParam(typeInMemory(tensor), at.size(), uniqueName(tensorName(tensor) + "_earlier"));
     if (plan.gpu && !at.empty())
       earlier.dim(0).set_stride(Expr());
     inputs.push_back(earlier);
@@ -131,7 +120,7 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
     auto type = mlir::cast<AttnTensorType>(tensor.getType());
     Halide::Type element = storageType(type.getElementType());
     Halide::ImageParam buffer(plan.gpu ? typeOnDevice(element) : element, type.getRank(),
-                              uniqueName(tensorName(kernel, tensor)));
+                              uniqueName(tensorName(tensor)));
     for (int dimension = 0; dimension < buffer.dimensions(); ++dimension)
       buffer.dim(dimension).set_min(0);
     if (isBlockOfPairs(tensor))
@@ -156,7 +145,7 @@ Expr StepLowering::element(mlir::Value tensor, const std::vector<Expr> &subscrip
   }
   Expr &scalar = scalars[tensor];
   if (!scalar.defined()) {
-    std::string name = uniqueName(tensorName(kernel, tensor));
+    std::string name = uniqueName(tensorName(tensor));
     Halide::Type type = plan.gpu ? typeOnDevice(element) : element;
     inputs.push_back(Halide::Argument(name, Halide::Argument::InputScalar, type, 0, Halide::ArgumentEstimates{}));
     inputArguments.push_back(storage.place(tensor));
@@ -225,7 +214,7 @@ void StepLowering::storeOnGpu(mlir::OpResult tensor, PlanKind kind) {
     tile.schedule();
     return addOutput(tile.func, storage.place(tensor));
   }
-  GpuNest nest(*this, tensorName(kernel, tensor), mlir::cast<AttnTensorType>(tensor.getType()).getShape());
+  GpuNest nest(*this, tensorName(tensor), mlir::cast<AttnTensorType>(tensor.getType()).getShape());
   if (auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner()))
     nest.defineWeightedSum(sum);
   else if (auto softmax = mlir::dyn_cast<SoftmaxOp>(tensor.getOwner()))
@@ -263,7 +252,7 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
     indices.push_back(index.str());
   if (isLogSumExp)
     indices.pop_back(); // the key
-  Nest nest(*this, tensorName(kernel, tensor), indices);
+  Nest nest(*this, tensorName(tensor), indices);
   if (sum)
     nest.defineWeightedSum(sum);
   else if (isLogSumExp)

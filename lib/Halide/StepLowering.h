@@ -92,8 +92,6 @@ private:
 Halide::Type storageType(mlir::Type element);
 /// The type its elements have in expressions.
 Halide::Type computeType(mlir::Type element);
-/// The name of a tensor that a step stores: of its statement, or of a parameter.
-std::string tensorName(KernelOp kernel, mlir::Value tensor);
 
 } // namespace attn::lowering
 

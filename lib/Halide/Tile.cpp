@@ -74,7 +74,7 @@ void Tile::bindScore(SoftmaxOp producer, Environment &environment) {
     bindings.push_back(environment.indices[subscript]);
   for (mlir::Value tensor : {producer.getScore(), producer.getMask(), producer.getSink()})
     if (tensor)
-      for (auto [argument, binding] : llvm::zip(definition(tensor).getArguments(), bindings))
+      for (auto [argument, binding] : llvm::zip(bodyOf(tensor).getArguments(), bindings))
         environment.indices[argument] = binding;
 }
 

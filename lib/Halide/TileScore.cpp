@@ -2,8 +2,7 @@
 
 #include "Mathematics.h"
 #include "Tile.h"
-
-#include "mlir/Dialect/Math/IR/Math.h"
+#include "attn/Analysis/Cost.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -43,9 +42,7 @@ private:
 /// Whether a formula evaluates functions that take many instructions, once for each of its index variables.
 static bool evaluatesFunctions(mlir::Region &region) {
   bool found = false;
-  region.walk([&](mlir::Operation *inner) {
-    found |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !dependence(inner->getResult(0)).empty();
-  });
+  region.walk([&](mlir::Operation *inner) { found |= isFunction(inner) && !dependence(inner->getResult(0)).empty(); });
   return found;
 }
 
@@ -57,7 +54,7 @@ static bool isDear(mlir::Region &region, unsigned query) {
     if (inner->getParentOfType<ReduceOp>() || mlir::isa<ReduceOp>(inner))
       return;
     IndexSet indices = inner->getNumResults() ? dependence(inner->getResult(0)) : IndexSet();
-    dear |= mlir::isa<mlir::math::MathDialect>(inner->getDialect()) && !indices.empty();
+    dear |= isFunction(inner) && !indices.empty();
     dear |= mlir::isa<ReadOp>(inner) && indices.contains(region.getArgument(query)) &&
             indices.contains(region.getArguments().back());
   });
@@ -192,23 +189,23 @@ Expr Tile::scoreAt(Expr key, bool isWhole) {
   std::vector<Var> rowVars = tileVars({q});
   for (auto &[reduction, row] : rowReductions)
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
-  Expr value = lowering.expression(yielded(definition(softmax.getScore())));
+  Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
   value = value * log2e(value.type());
   if (isWhole)
     return value;
   Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
   if (softmax.getMask())
-    kept = kept && lowering.expression(yielded(definition(softmax.getMask())));
+    kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
   return select(kept, value, -infinity(value.type()));
 }
 
 void Tile::defineScore() {
-  mlir::Region *mask = softmax.getMask() ? &definition(softmax.getMask()) : nullptr;
+  mlir::Region *mask = softmax.getMask() ? &bodyOf(softmax.getMask()) : nullptr;
   Environment environment = bind(op.getBody(), keyBinding(k));
   bindScore(softmax, environment);
   defineRange(mask, environment);
   unsigned query = llvm::find(read.getSubscripts(), queryArgument) - read.getSubscripts().begin();
-  storeScore = isDear(definition(softmax.getScore()), query) || (mask && isDear(*mask, query));
+  storeScore = isDear(bodyOf(softmax.getScore()), query) || (mask && isDear(*mask, query));
   if (!storeScore)
     return;
   score = Func(kernel.uniqueName(func.name() + "_score"));

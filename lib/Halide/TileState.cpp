@@ -69,7 +69,7 @@ void Tile::defineSoftmaxState() {
     Environment environment = bind(op.getBody(), keyBinding(k));
     bindScore(softmax, environment);
     TileRegion lowering(*this, environment, true);
-    Expr sink = lowering.expression(yielded(definition(softmax.getSink()))) * log2e(type);
+    Expr sink = lowering.expression(yielded(bodyOf(softmax.getSink()))) * log2e(type);
     start = select(sink > start, sink, start);
     startSum = exp2OfNonPositive(sink - start);
   }

@@ -14,9 +14,7 @@ using namespace mlir;
 using namespace attn;
 
 /// Whether `region` yields true whatever its arguments are.
-static bool isAlwaysTrue(Region &region) {
-  return !region.empty() && matchPattern(cast<YieldOp>(region.front().getTerminator()).getValues().front(), m_One());
-}
+static bool isAlwaysTrue(Region &region) { return !region.empty() && matchPattern(yielded(region), m_One()); }
 
 /// Leaves `region` without a block.
 static void clear(Region &region, Operation *op, PatternRewriter &rewriter) {

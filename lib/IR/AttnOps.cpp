@@ -16,6 +16,23 @@ using namespace attn;
 #define GET_OP_CLASSES
 #include "attn/IR/AttnOps.cpp.inc"
 
+bool attn::isExponential(ReduceKind kind) { return kind == ReduceKind::Softmax || kind == ReduceKind::LogSumExp; }
+
+Value attn::yielded(Region &region, unsigned position) { return region.front().getTerminator()->getOperand(position); }
+
+Region &attn::bodyOf(Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }
+
+std::string attn::tensorName(Value tensor) {
+  if (auto parameter = dyn_cast<BlockArgument>(tensor))
+    return cast<KernelOp>(parameter.getOwner()->getParentOp()).getParameterName(parameter.getArgNumber()).str();
+  Operation *op = tensor.getDefiningOp();
+  auto softmax = dyn_cast<SoftmaxOp>(op);
+  if (!softmax)
+    return cast<DefinitionOpInterface>(op).getName().str();
+  StringRef name = tensor == softmax.getWeight() ? softmax.getName() : softmax.getLogsumexpName();
+  return name.empty() ? "softmax" : name.str();
+}
+
 LogicalResult ReadOp::inferReturnTypes(MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
                                        OpaqueProperties, RegionRange, SmallVectorImpl<Type> &results) {
   results.push_back(cast<AttnTensorType>(operands.front().getType()).getComputeType());
@@ -170,7 +187,7 @@ LogicalResult ReduceOp::verifyRegions() {
   if (getAt().size() != (softmax ? count : 0))
     return emitOpError() << "of kind " << stringifyReduceKind(getKind()) << " needs " << (softmax ? count : 0)
                          << " 'at' operands, but has " << getAt().size();
-  bool exponential = softmax || getKind() == ReduceKind::LogSumExp;
+  bool exponential = isExponential(getKind());
   if (exponential && !isa<FloatType>(getType()))
     return emitOpError() << "of kind " << stringifyReduceKind(getKind()) << " must be a float, but is " << getType();
   if (getSink() && !exponential)

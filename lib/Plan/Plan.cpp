@@ -100,7 +100,7 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
   SumPlan result;
   result.statement = sum;
   result.name = sum.getName().str();
-  if (!isFusible(sum) || !isTileable(sum)) {
+  if (!isTileable(sum)) {
     result.variants = {{isFusible(sum) ? PlanKind::Split : PlanKind::Nest, "", 0}};
     return result;
   }
@@ -186,8 +186,6 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.lanes = plan.lanes;
   plan.tile.queries = vectors * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = 4;
-  plan.tile.chunk = 256;
-  plan.tile.block = 32;
   plan.tile.bf16Pairs = plan.split.bf16Pairs = machine.bf16Pairs && !isDouble;
   plan.split.rowTile = machine.vectorRegisters >= 32 ? 4 : 2;
   plan.split.valueVectors = 2 * plan.split.rowTile;
@@ -263,8 +261,7 @@ const MatrixPlan *Plan::matrix(mlir::Operation *statement) const {
 
 bool Plan::storesScores(SoftmaxOp softmax) const {
   const MatrixPlan *scores = gpu ? nullptr : matrix(softmax.getScore().getDefiningOp());
-  bool isReturned = llvm::any_of(softmax.getScore().getUsers(), llvm::IsaPred<ReturnOp>);
-  return scores && (isReturned || !scores->inPlaceOf.empty()) && hasPlainMask(softmax);
+  return scores && (isReturned(softmax.getScore()) || !scores->inPlaceOf.empty()) && hasPlainMask(softmax);
 }
 
 bool Plan::isScatter(mlir::Operation *statement) const {

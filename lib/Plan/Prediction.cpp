@@ -179,8 +179,7 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
                                           const SizeValues &sizes) {
   std::vector<StepPrediction> steps;
   for (mlir::Operation &op : kernel.getBody().front()) {
-    bool isReturned = llvm::any_of(op.getUsers(), llvm::IsaPred<ReturnOp>);
-    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && !isReturned && !plan.matrix(&op))
+    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && llvm::none_of(op.getResults(), isReturned) && !plan.matrix(&op))
       continue;
     auto softmax = llvm::dyn_cast<SoftmaxOp>(op);
     llvm::SetVector<mlir::Operation *> fused;

@@ -57,7 +57,7 @@ void Backward::markPairs(TensorOp tensor) {
     facts.pairs.insert(tensor.getResult());
     Value mask = facts.masks.lookup(read.getTensor());
     bool same = llvm::equal(read.getSubscripts(), body.getArguments());
-    if (mask && same && isMultipleOf(body.getTerminator()->getOperand(0), read))
+    if (mask && same && isMultipleOf(yielded(tensor.getBody()), read))
       facts.masks[tensor.getResult()] = mask;
   }
 }
@@ -140,7 +140,7 @@ void Backward::differentiate(SoftmaxGroup &group) {
 
 /// Weights that derivatives in `scratch` use are read, since sums need them, too, rather than computed again.
 static void readWeights(TensorOp tensor, Block &scratch) {
-  Value result = tensor.getBody().front().getTerminator()->getOperand(0);
+  Value result = yielded(tensor.getBody());
   auto isInScratch = [&](OpOperand &use) { return scratch.findAncestorOpInBlock(*use.getOwner()) != nullptr; };
   bool isStoredAsIs = result.getType() == tensor.getResult().getType().getElementType();
   if (!isStoredAsIs || !holdsWeights(tensor) || llvm::none_of(result.getUses(), isInScratch))
@@ -185,9 +185,7 @@ void Backward::returnGradients() {
       Statement zero{("grad_" + input).str(), {}, {}, computeType, nullptr};
       for (auto [dimension, size] : llvm::enumerate(type.getShape()))
         zero.axes.push_back({"i" + std::to_string(dimension), size});
-      zero.term = [&](OpBuilder &builder, Indices) -> Value {
-        return arith::ConstantOp::create(builder, kernel.getLoc(), builder.getFloatAttr(computeType, 0));
-      };
+      zero.term = [&](OpBuilder &builder, Indices) { return floatConstant(0, computeType, builder, kernel.getLoc()); };
       gradient = zero.write(kernel, builder, kernel.getLoc()).getResult();
     }
     outputs.push_back(gradient);
@@ -196,10 +194,7 @@ void Backward::returnGradients() {
   ReturnOp old = kernel.getReturn();
   ReturnOp::create(builder, old.getLoc(), outputs, builder.getArrayAttr(types));
   old.erase();
-  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
-  for (TensorOp tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty())
-      tensor.erase();
+  eraseUnread(kernel);
   SmallVector<StringRef> all(names.begin(), names.end());
   SmallVector<Attribute> defaults(kernel.getDefaults().begin(), kernel.getDefaults().end());
   defaults.resize(names.size(), builder.getUnitAttr());

@@ -73,7 +73,7 @@ static std::optional<SmallVector<unsigned>> rowsOfMultiple(TensorOp reader, Tens
       reads.push_back(read);
   });
   Block &block = reader.getBody().front();
-  if (reads.size() != 1 || !isMultipleOf(block.getTerminator()->getOperand(0), reads.front()))
+  if (reads.size() != 1 || !isMultipleOf(yielded(reader.getBody()), reads.front()))
     return std::nullopt;
   SmallVector<unsigned> positions;
   for (unsigned row : rows) {

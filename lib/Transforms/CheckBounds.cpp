@@ -100,12 +100,6 @@ static Value extreme(const UsedSubscript &used, const UsedSubscripts &subscripts
   return tensor.getResult();
 }
 
-static std::string tensorName(KernelOp kernel, Value tensor) {
-  if (auto parameter = dyn_cast<BlockArgument>(tensor))
-    return kernel.getParameterName(parameter.getArgNumber()).str();
-  return cast<TensorOp>(tensor.getDefiningOp()).getName().str();
-}
-
 /// Replaces the outputs of `kernel` by two numbers for each of `subscripts`.
 static void returnExtremes(KernelOp kernel, TensorOp trace, const UsedSubscripts &subscripts) {
   OpBuilder builder(kernel.getContext());
@@ -115,7 +109,7 @@ static void returnExtremes(KernelOp kernel, TensorOp trace, const UsedSubscripts
   for (const UsedSubscript &used : subscripts.get()) {
     if (!seen.insert({used.tensor, used.dimension, used.subscript, used.condition}).second)
       continue;
-    std::string tensor = tensorName(kernel, used.tensor), name = tensor + "_" + std::to_string(used.dimension);
+    std::string tensor = tensorName(used.tensor), name = tensor + "_" + std::to_string(used.dimension);
     outputs.push_back(extreme(used, subscripts, ReduceKind::Min, name + "_least", trace));
     outputs.push_back(extreme(used, subscripts, ReduceKind::Max, name + "_greatest", trace));
     bounds.push_back(builder.getDictionaryAttr(
@@ -130,10 +124,7 @@ static void returnExtremes(KernelOp kernel, TensorOp trace, const UsedSubscripts
   ReturnOp::create(builder, old.getLoc(), outputs, builder.getArrayAttr(types));
   old.erase();
   trace.erase();
-  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
-  for (TensorOp tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty())
-      tensor.erase();
+  eraseUnread(kernel);
   kernel->setAttr(KernelOp::boundsName, builder.getArrayAttr(bounds));
 }
 

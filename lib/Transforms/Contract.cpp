@@ -28,41 +28,41 @@ namespace attn {
 } // namespace attn
 
 namespace {
-/// A factor of a product, or a divisor.
-struct Factor {
+/// A factor of a term, or a divisor.
+struct TermFactor {
   Value value;
   bool divides;
 };
 
-/// The factors of a term of a sum, and how many operations on it the key takes part in.
-struct Product {
-  SmallVector<Factor> rows, keys;
+/// A term of a sum by its factors, and how many operations on it the key takes part in.
+struct DotTerm {
+  SmallVector<TermFactor> rows, keys;
   int keyed = 0;
   bool negative = false;
 };
 } // namespace
 
-static void collect(Value value, bool divides, const PairFormula &formula, Product &product) {
+static void collect(Value value, bool divides, const PairFormula &formula, DotTerm &term) {
   Operation *op = value.getDefiningOp();
   bool inner = op && value.hasOneUse() && formula.dependsOnKey(value);
   // A quotient stays whole below a division, and where the key is in the divisor alone: it is a function, as in 1 / (1
   // + e^x).
   bool whole = inner && isa<arith::DivFOp>(op) && (divides || !formula.dependsOnKey(op->getOperand(0)));
   if (!inner || whole || !isa<arith::MulFOp, arith::DivFOp, arith::NegFOp>(op)) {
-    (formula.dependsOnKey(value) ? product.keys : product.rows).push_back({value, divides});
+    (formula.dependsOnKey(value) ? term.keys : term.rows).push_back({value, divides});
     return;
   }
-  ++product.keyed;
+  ++term.keyed;
   if (isa<arith::NegFOp>(op))
-    product.negative = !product.negative;
-  collect(op->getOperand(0), divides, formula, product);
+    term.negative = !term.negative;
+  collect(op->getOperand(0), divides, formula, term);
   if (op->getNumOperands() == 2)
-    collect(op->getOperand(1), divides || isa<arith::DivFOp>(op), formula, product);
+    collect(op->getOperand(1), divides || isa<arith::DivFOp>(op), formula, term);
 }
 
 /// The product of `factors`, after `start` if there is one.
-static Value multiply(Value start, ArrayRef<Factor> factors, OpBuilder &builder, Location location) {
-  for (const Factor &factor : factors) {
+static Value productOf(Value start, ArrayRef<TermFactor> factors, OpBuilder &builder, Location location) {
+  for (const TermFactor &factor : factors) {
     if (factor.divides) {
       if (!start)
         start = floatConstant(1, factor.value.getType(), builder, location);
@@ -79,16 +79,16 @@ static bool contract(ReduceOp reduce, const PairFormula &formula) {
   if (reduce.getKind() != ReduceKind::Sum)
     return false;
   Operation *yield = reduce.getBody().front().getTerminator();
-  Product product;
-  collect(yield->getOperand(0), false, formula, product);
+  DotTerm term;
+  collect(yield->getOperand(0), false, formula, term);
   // With the key remain one operation for each of its factors, less the first where nothing comes before it.
-  if (product.rows.empty() || product.keys.empty() || product.keyed <= static_cast<int>(product.keys.size()))
+  if (term.rows.empty() || term.keys.empty() || term.keyed <= static_cast<int>(term.keys.size()))
     return false;
   OpBuilder builder(yield);
-  Value row = multiply({}, product.rows, builder, reduce.getLoc());
-  if (product.negative)
+  Value row = productOf({}, term.rows, builder, reduce.getLoc());
+  if (term.negative)
     row = arith::NegFOp::create(builder, reduce.getLoc(), row);
-  yield->setOperand(0, multiply(row, product.keys, builder, reduce.getLoc()));
+  yield->setOperand(0, productOf(row, term.keys, builder, reduce.getLoc()));
   eraseUnused(reduce.getBody().front());
   return true;
 }

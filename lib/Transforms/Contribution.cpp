@@ -66,7 +66,7 @@ Value Terms::condition(const GradientFacts &facts, OpBuilder &builder, IRMapping
     Region &where = reduce.getWhere();
     for (auto [index, argument] : llvm::zip_equal(reduce.getBody().getArguments(), where.getArguments()))
       mapping.map(argument, mapping.lookup(index));
-    require(cloneSlice(where.front().getTerminator()->getOperand(0), mapping, builder));
+    require(cloneSlice(yielded(where), mapping, builder));
   }
   for (ReadOp factor : masked) {
     SmallVector<Value> subscripts;
@@ -194,27 +194,4 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
   if (scatter.isConditional())
     result.condition = [&](OpBuilder &builder, Indices place) { return scatter.condition(builder, place); };
   return result.write(kernel, builder, read.read.getLoc()).getResult();
-}
-
-/// Whether the formula of `value` has `read` in it.
-static bool contains(Value value, ReadOp read) {
-  return anyInSlice(value, [&](Operation *op) { return op == read; });
-}
-
-bool attn::isMultipleOf(Value value, ReadOp read) {
-  Operation *op = value.getDefiningOp();
-  if (op == read)
-    return true;
-  if (isa_and_nonnull<arith::MulFOp>(op))
-    return (isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read)) ||
-           (isMultipleOf(op->getOperand(1), read) && !contains(op->getOperand(0), read));
-  if (isa_and_nonnull<arith::DivFOp>(op))
-    return isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read);
-  if (isa_and_nonnull<arith::NegFOp>(op))
-    return isMultipleOf(op->getOperand(0), read);
-  if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
-    return isMultipleOf(dropout.getValue(), read) && !contains(dropout.getProbability(), read);
-  auto reduce = dyn_cast_or_null<ReduceOp>(op);
-  return reduce && reduce.getKind() == ReduceKind::Sum &&
-         isMultipleOf(reduce.getBody().front().getTerminator()->getOperand(0), read);
 }

@@ -35,10 +35,6 @@ struct GradientFacts {
 mlir::Value contribution(KernelOp kernel, ReadGradient read, llvm::StringRef name, GradientFacts &facts,
                          mlir::OpBuilder &builder);
 
-/// Whether `value` is what `read` gives times something else, or a sum of that: 0 where it is 0, twice as much where it
-/// is twice as much.
-bool isMultipleOf(mlir::Value value, ReadOp read);
-
 } // namespace attn
 
 #endif // ATTN_TRANSFORMS_CONTRIBUTION_H

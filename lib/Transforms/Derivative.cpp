@@ -9,13 +9,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "Derivative.h"
+#include "Scores.h"
 #include "Slice.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <numbers>
@@ -41,9 +41,7 @@ public:
   Value compare(arith::CmpFPredicate predicate, Value a, Value b) {
     return arith::CmpFOp::create(builder, location, predicate, a, b);
   }
-  Value constant(double value, Type type) {
-    return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
-  }
+  Value constant(double value, Type type) { return floatConstant(value, type, builder, location); }
   Value zero(Value like) { return constant(0, like.getType()); }
   template <typename Op, typename... Operands> Value function(Operands... operands) {
     return Op::create(builder, location, operands...);
@@ -101,7 +99,7 @@ Value Formula::sumOver(ReduceOp reduce, Value term) {
   };
   fill(reduce.getBody(), sum.getBody(), term);
   if (reduce.isConditional())
-    fill(reduce.getWhere(), sum.getWhere(), reduce.getWhere().front().getTerminator()->getOperand(0));
+    fill(reduce.getWhere(), sum.getWhere(), yielded(reduce.getWhere()));
   return sum.getResult();
 }
 
@@ -127,17 +125,6 @@ LogicalResult Derivative::run(Block &block, Value gradient) {
       if (Value found = gradients.lookup(op.getResult(0)); found && failed(propagate(&op, found)))
         return failure();
   return success();
-}
-
-/// The x of 1 / (1 + exp(x)), or null.
-static Value logisticOperand(arith::DivFOp op) {
-  Value exponential;
-  auto one = m_OneFloat();
-  auto any = matchers::m_Any(&exponential);
-  bool isLogistic = matchPattern(op.getLhs(), one) && (matchPattern(op.getRhs(), m_Op<arith::AddFOp>(any, one)) ||
-                                                       matchPattern(op.getRhs(), m_Op<arith::AddFOp>(one, any)));
-  auto function = isLogistic ? exponential.getDefiningOp<math::ExpOp>() : math::ExpOp();
-  return function ? function.getOperand() : Value();
 }
 
 LogicalResult Derivative::propagate(Operation *op, Value gradient) {
@@ -169,8 +156,8 @@ LogicalResult Derivative::propagate(Operation *op, Value gradient) {
         give(0, formula.multiply(gradient, operand(1)));
         give(1, formula.multiply(gradient, operand(0)));
       })
-      .Case([&](arith::DivFOp quotient) {
-        if (Value x = logisticOperand(quotient)) { // whole: the parts' factors are 0 and infinite where exp(x) is
+      .Case([&](arith::DivFOp) {
+        if (Value x = logisticOperand(op)) { // whole: the parts' factors are 0 and infinite where exp(x) is
           Value y = op->getResult(0), one = formula.constant(1, y.getType());
           Value slope = formula.multiply(y, formula.subtract(y, one));
           accumulate(x, formula.multiply(gradient, slope), op->getBlock());
@@ -261,7 +248,7 @@ LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient) {
   if (!isa<FloatType>(reduce.getType()))
     return success();
   Block &body = reduce.getBody().front();
-  Value term = body.getTerminator()->getOperand(0);
+  Value term = yielded(reduce.getBody());
   switch (reduce.getKind()) {
   case ReduceKind::Sum:
     return run(body, gradient);

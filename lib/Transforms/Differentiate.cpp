@@ -49,7 +49,7 @@ static void returnSaved(KernelOp kernel, const Backward &backward) {
   };
   for (const SoftmaxGroup &group : backward.groups) {
     TensorOp source = find(group.source);
-    auto reduce = source.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
+    auto reduce = yielded(source.getBody()).getDefiningOp<ReduceOp>();
     SmallVector<BlockArgument> rows(source.getBody().getArguments());
     llvm::erase_if(rows, [&](Value index) { return llvm::is_contained(reduce.getAt(), index); });
     Statement sum{group.saved, llvm::map_to_vector(rows, axisOf), {}, reduce.getType(), nullptr};

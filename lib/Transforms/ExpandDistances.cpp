@@ -39,7 +39,7 @@ namespace attn {
 static arith::SubFOp differenceOf(ReduceOp reduce) {
   if (reduce.getKind() != ReduceKind::Sum || reduce.isConditional())
     return {};
-  auto square = reduce.getBody().front().getTerminator()->getOperand(0).getDefiningOp<arith::MulFOp>();
+  auto square = yielded(reduce.getBody()).getDefiningOp<arith::MulFOp>();
   if (!square || square.getLhs() != square.getRhs())
     return {};
   return square.getLhs().getDefiningOp<arith::SubFOp>();
@@ -119,7 +119,7 @@ static void expand(ReduceOp reduce, arith::SubFOp difference, const PairFormula 
   Value norms = arith::AddFOp::create(builder, location, queryNorm, keyNorm);
   Value expanded = arith::SubFOp::create(builder, location, norms, products);
   Value written = sumLike(reduce, negate(bounded, builder), builder, [&](OpBuilder &inside, IRMapping &mapping) {
-    return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+    return cloneSlice(yielded(reduce.getBody()), mapping, inside);
   });
   Value result = arith::SelectOp::create(builder, location, bounded, expanded, written);
   reduce.getResult().replaceAllUsesWith(result);

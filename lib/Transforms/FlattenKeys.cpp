@@ -89,7 +89,7 @@ ReduceOp FlatKey::rewrite(ReduceOp reduce, ValueRange at, IRMapping mapping, OpB
     builder.setInsertionPointToEnd(&to.front());
     IRMapping inside = mapping;
     inside.map(from.getArguments(), digits(to.getArgument(0), builder, location));
-    Value value = cloneSlice(from.front().getTerminator()->getOperand(0), inside, builder);
+    Value value = cloneSlice(yielded(from), inside, builder);
     YieldOp::create(builder, location, value);
   };
   fill(reduce.getBody(), flat.getBody());

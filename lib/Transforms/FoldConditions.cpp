@@ -52,7 +52,7 @@ struct FoldConditions : attn::impl::AttnFoldConditionsBase<FoldConditions> {
     getOperation().walk([](ReduceOp reduce) {
       if (!reduce.isConditional())
         return;
-      Value where = reduce.getWhere().front().getTerminator()->getOperand(0);
+      Value where = yielded(reduce.getWhere());
       reduce.getBody().walk([&](arith::SelectOp select) {
         if (holds(select.getCondition(), where, reduce)) {
           select.getResult().replaceAllUsesWith(select.getTrueValue());

@@ -36,16 +36,15 @@ static void foldInto(ReduceOp reduce, Value condition) {
   IRMapping mapping;
   for (BlockArgument index : dependence(condition))
     mapping.map(index, index.getOwner() == &where ? body.getArgument(index.getArgNumber()) : index);
-  Value isVisible = cloneSlice(condition, mapping, builder), score = body.getTerminator()->getOperand(0);
+  Value isVisible = cloneSlice(condition, mapping, builder), score = yielded(reduce.getBody());
   Value hidden = floatConstant(-INFINITY, score.getType(), builder, condition.getLoc());
   Value folded = arith::SelectOp::create(builder, condition.getLoc(), isVisible, score, hidden);
   body.getTerminator()->setOperand(0, folded);
 }
 
 static void foldMask(ReduceOp reduce) {
-  Block &where = reduce.getWhere().front();
   SmallVector<Value> left;
-  for (Value condition : conjunctsOf(where.getTerminator()->getOperand(0)))
+  for (Value condition : conjunctsOf(yielded(reduce.getWhere())))
     if (reduces(condition))
       foldInto(reduce, condition);
     else
@@ -57,8 +56,7 @@ namespace {
 struct FoldMasks : attn::impl::AttnFoldMasksBase<FoldMasks> {
   void runOnOperation() override {
     getOperation().walk([](ReduceOp reduce) {
-      bool isExponential = reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp;
-      if (isExponential && reduce.isConditional() && !reduce.getWhere().getOps<ReduceOp>().empty())
+      if (isExponential(reduce.getKind()) && reduce.isConditional() && !reduce.getWhere().getOps<ReduceOp>().empty())
         foldMask(reduce);
     });
   }

@@ -11,13 +11,12 @@ using namespace mlir;
 using namespace attn;
 
 ReduceOp attn::soleReduction(TensorOp tensor) {
-  auto yield = cast<YieldOp>(tensor.getBody().front().getTerminator());
-  auto reduce = yield.getValues().front().getDefiningOp<ReduceOp>();
+  auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   return reduce && reduce.getSizes().size() == 1 ? reduce : ReduceOp();
 }
 
 ReduceOp attn::wholeReduction(TensorOp tensor, ReduceKind kind) {
-  auto reduce = tensor.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReduceOp>();
+  auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   bool is = reduce && reduce.getKind() == kind && tensor.getResult().getType().getElementType() == reduce.getType();
   return is ? reduce : ReduceOp();
 }
@@ -25,7 +24,7 @@ ReduceOp attn::wholeReduction(TensorOp tensor, ReduceKind kind) {
 SmallVector<BlockArgument> attn::softmaxKeys(ReduceOp softmax, TensorOp tensor) {
   SmallVector<Value> used(softmax.getBody().front().getTerminator()->getOperands());
   if (softmax.isConditional())
-    used.push_back(softmax.getWhere().front().getTerminator()->getOperand(0));
+    used.push_back(yielded(softmax.getWhere()));
   if (softmax.getSink())
     used.push_back(softmax.getSink());
   IndexSet others = dependence(used);
@@ -104,4 +103,11 @@ std::string attn::freshName(KernelOp kernel, StringRef base) {
   for (int number = 1; taken.contains(name); ++number)
     name = (base + "_" + llvm::Twine(number)).str();
   return name;
+}
+
+void attn::eraseUnread(KernelOp kernel) {
+  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
+  for (TensorOp tensor : llvm::reverse(tensors))
+    if (tensor.getResult().use_empty())
+      tensor.erase();
 }

@@ -43,6 +43,9 @@ bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<mlir::Value> &weights);
 /// A name that no tensor of the kernel has: `base`, or `base` with a number.
 std::string freshName(KernelOp kernel, llvm::StringRef base);
 
+/// Erases the attn.tensors that nobody reads, those among them that only such tensors read.
+void eraseUnread(KernelOp kernel);
+
 } // namespace attn
 
 #endif // ATTN_TRANSFORMS_FORM_H

@@ -14,11 +14,10 @@
 
 #include "Rewrites.h"
 #include "Scores.h"
-#include "Slice.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
 
 using namespace mlir;
@@ -31,10 +30,7 @@ namespace attn {
 
 /// Whether an element costs more than reading it: reductions, divisions and functions do.
 static bool isCostly(Value value) {
-  return anyInSlice(value, [](Operation *op) {
-    bool function = isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
-    return function || isa<ReduceOp, arith::DivFOp>(op);
-  });
+  return anyInSlice(value, [](Operation *op) { return isFunction(op) || isa<ReduceOp, arith::DivFOp>(op); });
 }
 
 namespace {
@@ -45,8 +41,8 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
       seenNested.clear();
       IndexSet queries = queryIndices(formula);
       hoistFrom(formula.value(), false, formula, queries);
-      if (isa<WeightedSumOp>(formula.op))
-        hoistFrom(formula.block->getTerminator()->getOperand(1), false, formula, queries);
+      if (auto sum = dyn_cast<WeightedSumOp>(formula.op))
+        hoistFrom(yielded(sum.getBody(), 1), false, formula, queries);
     }
   }
 
@@ -78,5 +74,5 @@ void Hoist::hoistFrom(Value value, bool nested, const PairFormula &formula, cons
     hoistFrom(operand, nested, formula, queries);
   for (Region &region : op->getRegions())
     if (!region.empty())
-      hoistFrom(region.front().getTerminator()->getOperand(0), true, formula, queries);
+      hoistFrom(yielded(region), true, formula, queries);
 }

@@ -78,7 +78,7 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
       return false;
     // A sum that is no root yet may be a matrix product, whose factors are stored.
     bool factor = followsStored(tensor) ||
-                  (reduces(tensor) && !isNonlinear(tensor) && !cast<ReduceOp>(root.formula).isConditional());
+                  (hasReduction(tensor) && !isNonlinear(tensor) && !cast<ReduceOp>(root.formula).isConditional());
     if (!roots.contains(root.tensor.getResult()) && factor)
       return false;
   }
@@ -143,16 +143,6 @@ void Inline::inlineIntoPairs(KernelOp kernel) {
   }
 }
 
-/// Erases the tensors that nobody reads, and leaves the others in `tensors`.
-static void eraseUnread(SmallVector<TensorOp> &tensors) {
-  for (TensorOp &tensor : llvm::reverse(tensors))
-    if (tensor.getResult().use_empty()) {
-      tensor.erase();
-      tensor = {};
-    }
-  llvm::erase(tensors, TensorOp());
-}
-
 void Inline::runOnOperation() {
   KernelOp kernel = getOperation();
   roots.clear();
@@ -195,8 +185,8 @@ void Inline::runOnOperation() {
   inlineIntoPairs(kernel);
 
   // Rule 3.
-  eraseUnread(tensors);
-  for (TensorOp tensor : tensors) {
+  eraseUnread(kernel);
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
     SmallVector<ReadOp> reads(tensor.getBody().front().getOps<ReadOp>());
     for (ReadOp read : reads) {
       TensorOp source = this->source(read);
@@ -206,6 +196,5 @@ void Inline::runOnOperation() {
         substituteFormula(read, source);
     }
   }
-
-  eraseUnread(tensors);
+  eraseUnread(kernel);
 }

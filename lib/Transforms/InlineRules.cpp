@@ -2,23 +2,18 @@
 
 #include "InlineRules.h"
 #include "Form.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PlacedSum.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
 using namespace attn;
 
-/// Whether `op` is a function that costs more than arithmetic.
-static bool isFunction(Operation *op) {
-  return isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp>(op);
-}
-
 /// Whether the tensor is an output, and each of its elements a reduction over function calls (additive attention's
 /// energy): reading it takes the memory that is there anyway, and computing it twice would be dear.
 static bool isDearOutput(TensorOp tensor) {
-  if (llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>))
+  if (!isReturned(tensor.getResult()))
     return false;
   return tensor.getBody()
       .walk([](Operation *op) {
@@ -42,7 +37,7 @@ bool attn::isCheap(TensorOp tensor) {
                        [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || isFunction(&op); });
 }
 
-bool attn::reduces(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
+bool attn::hasReduction(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
 
 bool attn::isNonlinear(TensorOp tensor) {
   return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
@@ -92,5 +87,5 @@ bool attn::isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor) {
 }
 
 bool attn::endsPlacedSum(TensorOp source, TensorOp tensor) {
-  return (PlacedSum::of(source) && reduces(tensor)) || (PlacedSum::of(tensor) && reduces(source));
+  return (PlacedSum::of(source) && hasReduction(tensor)) || (PlacedSum::of(tensor) && hasReduction(source));
 }

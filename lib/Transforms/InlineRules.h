@@ -17,7 +17,7 @@ TensorOp inlinable(ReadOp read, const llvm::DenseSet<mlir::Value> &roots);
 bool isCheap(TensorOp tensor);
 
 /// Whether the formula contains a reduction.
-bool reduces(TensorOp tensor);
+bool hasReduction(TensorOp tensor);
 
 /// Whether the formula is more than sums and products of reductions: then no reassociation of matrix products does
 /// better than computing it where it is used.

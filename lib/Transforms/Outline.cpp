@@ -88,7 +88,7 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
       tensor.getBody().walk([&](ReduceOp reduce) {
         bool alone = reduce.getSizes().size() == 1 &&
                      !(reduce == soleReduction(tensor) && (isSoftmax(tensor) || isLogSumExp(tensor)));
-        if (alone && (reduce.getKind() == ReduceKind::Softmax || reduce.getKind() == ReduceKind::LogSumExp))
+        if (alone && isExponential(reduce.getKind()))
           exponential.push_back(reduce);
       });
       for (ReduceOp reduce : exponential)

@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Conjunction.h"
-#include "Contribution.h"
 #include "Form.h"
 #include "PairTensors.h"
 #include "Scores.h"
 #include "Slice.h"
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -22,7 +22,7 @@ using namespace attn;
 SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
   SmallVector<Value> masks;
   Block::BlockArgListType indices = tensor.getBody().getArguments();
-  Value formula = formulaOf(tensor);
+  Value formula = yielded(tensor.getBody());
   if (Value mask = maskOf(tensor)) {
     for (Value condition : conjunctsOf(mask))
       if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices))
@@ -37,7 +37,7 @@ SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
 
 /// Makes `tensor` 0 where one of `masks` is false.
 static void applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
-  Value formula = formulaOf(tensor);
+  Value formula = yielded(tensor.getBody());
   if (masks.empty() || formula.getDefiningOp<arith::SelectOp>())
     return;
   OpBuilder builder(tensor.getBody().front().getTerminator());
@@ -56,7 +56,7 @@ void PairTensors::mask(TensorOp tensor) { applyMasks(tensor, masksOf(tensor)); }
 
 /// The read that all elements of `tensor` are: of pairs, maybe with a choice of 0 where those are 0 anyway. Or null.
 ReadOp PairTensors::copied(TensorOp tensor) {
-  Value formula = formulaOf(tensor);
+  Value formula = yielded(tensor.getBody());
   auto choice = formula.getDefiningOp<arith::SelectOp>();
   auto read = (choice ? choice.getTrueValue() : formula).getDefiningOp<ReadOp>();
   if (!read || !contains(read.getTensor()) || !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()))
@@ -94,18 +94,17 @@ void PairTensors::dropConditions(TensorOp sum) {
   if (sums.size() != 1 || !sums.front().isConditional())
     return;
   ReduceOp reduce = sums.front();
-  Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
   auto isStored = [&](Value tensor) {
     ReadOp copy = contains(tensor) ? copied(definitionOf(tensor)) : ReadOp();
     return stored.contains(tensor) || (copy && stored.contains(copy.getTensor()));
   };
   // Masks and the pairs that are 0 without them.
   SmallVector<std::pair<Value, ReadOp>> known;
-  for (ReadOp read : body.getOps<ReadOp>())
-    if (isStored(read.getTensor()) && isMultipleOf(body.getTerminator()->getOperand(0), read))
+  for (ReadOp read : reduce.getBody().getOps<ReadOp>())
+    if (isStored(read.getTensor()) && isMultipleOf(yielded(reduce.getBody()), read))
       for (Value mask : masksOf(definitionOf(read.getTensor())))
         known.push_back({mask, read});
-  SmallVector<Value> left = conjunctsOf(where.getTerminator()->getOperand(0));
+  SmallVector<Value> left = conjunctsOf(yielded(reduce.getWhere()));
   llvm::erase_if(left, [&](Value condition) {
     auto read = condition.getDefiningOp<ReadOp>();
     return read && llvm::any_of(known, [&](auto &mask) {
@@ -157,7 +156,7 @@ void PairTensors::nameCondition(TensorOp sum) {
   for (Value &index : pair)
     if (auto argument = cast<BlockArgument>(index); argument.getOwner() == &body)
       index = where.getArgument(argument.getArgNumber());
-  Value condition = where.getTerminator()->getOperand(0);
+  Value condition = yielded(reduce.getWhere());
   bool isOfPair = llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(pair, index); });
   if (!isOfPair || condition.getDefiningOp<ReadOp>())
     return;
@@ -172,7 +171,7 @@ void PairTensors::liftCondition(TensorOp tensor) {
   ReduceOp reduce = wholeSum(tensor);
   if (!reduce || !reduce.isConditional())
     return;
-  Value condition = reduce.getWhere().front().getTerminator()->getOperand(0);
+  Value condition = yielded(reduce.getWhere());
   Block::BlockArgListType indices = tensor.getBody().getArguments();
   if (!llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(indices, index); }))
     return;
@@ -190,7 +189,7 @@ SmallVector<Value> PairTensors::masksAround(ReadOp read, TensorOp reader) {
   }
   ReduceOp sum = wholeSum(reader);
   if (sum && sum.isConditional() && read->getParentRegion() == &sum.getBody())
-    for (Value condition : conjunctsOf(sum.getWhere().front().getTerminator()->getOperand(0)))
+    for (Value condition : conjunctsOf(yielded(sum.getWhere())))
       if (auto inWhere = condition.getDefiningOp<ReadOp>(); inWhere && readsSamePair(inWhere, read, sum))
         masks.push_back(inWhere.getTensor());
   return masks;
@@ -233,7 +232,7 @@ void PairTensors::dropInnerChoices(TensorOp tensor) {
     return;
   for (auto choice : llvm::make_early_inc_range(tensor.getBody().getOps<arith::SelectOp>())) {
     auto inner = choice.getCondition().getDefiningOp<ReadOp>();
-    bool isSame = choice != formulaOf(tensor).getDefiningOp() && choosesZero(choice) && inner &&
+    bool isSame = choice != yielded(tensor.getBody()).getDefiningOp() && choosesZero(choice) && inner &&
                   inner.getTensor() == outer.getTensor() && llvm::equal(inner.getSubscripts(), outer.getSubscripts());
     if (isSame)
       choice.getResult().replaceAllUsesWith(choice.getTrueValue());

@@ -13,7 +13,7 @@ using namespace attn;
 
 /// The sum that is all of the formula, over any number of indices; or null.
 ReduceOp attn::wholeSum(TensorOp tensor) {
-  auto reduce = formulaOf(tensor).getDefiningOp<ReduceOp>();
+  auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   bool is = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType());
   return is ? reduce : ReduceOp();
 }
@@ -25,14 +25,14 @@ ReduceOp attn::wholeSum(TensorOp tensor) {
 ///   out[g, n, d]  = sum[h](part[h, n, d] where clamp(h // c) == g)
 void PairTensors::joinPlaced(TensorOp statement) {
   ReduceOp outer = wholeSum(statement);
-  auto read = outer ? outer.getBody().front().getTerminator()->getOperand(0).getDefiningOp<ReadOp>() : ReadOp();
+  auto read = outer ? yielded(outer.getBody()).getDefiningOp<ReadOp>() : ReadOp();
   TensorOp part = read ? definitionOf(read.getTensor()) : TensorOp();
   bool isSum = part && read.getTensor().hasOneUse() && isInRange(read) && wholeSum(part) && readsPairs(part);
   if (!isSum || !PlacedSum::of(statement))
     return;
   substituteFormula(read, part);
   part.erase();
-  auto inner = cast<ReduceOp>(outer.getBody().front().getTerminator()->getOperand(0).getDefiningOp());
+  auto inner = cast<ReduceOp>(yielded(outer.getBody()).getDefiningOp());
   // In the order that pairs have: the key runs fastest.
   SmallVector<Value> pair = pairOf(inner);
   SmallVector<BlockArgument> indices(outer.getBody().getArguments());
@@ -60,14 +60,13 @@ void PairTensors::joinPlaced(TensorOp statement) {
     builder.setInsertionPointToEnd(&region.front());
     return mapping;
   };
-  auto yieldedBy = [](Region &region) { return region.front().getTerminator()->getOperand(0); };
   IRMapping inTerm = enter(joined.getBody()), inWhere = enter(joined.getWhere());
-  SmallVector<Value> conditions{cloneSlice(yieldedBy(outer.getWhere()), inWhere, builder)};
+  SmallVector<Value> conditions{cloneSlice(yielded(outer.getWhere()), inWhere, builder)};
   if (inner.isConditional())
-    conditions.push_back(cloneSlice(yieldedBy(inner.getWhere()), inWhere, builder));
+    conditions.push_back(cloneSlice(yielded(inner.getWhere()), inWhere, builder));
   YieldOp::create(builder, location, conjunction(conditions, builder));
   builder.setInsertionPointToEnd(&joined.getBody().front());
-  YieldOp::create(builder, location, cloneSlice(yieldedBy(inner.getBody()), inTerm, builder));
+  YieldOp::create(builder, location, cloneSlice(yielded(inner.getBody()), inTerm, builder));
   outer.replaceAllUsesWith(joined.getResult());
   outer.erase();
 }
@@ -119,7 +118,7 @@ void PairTensors::normalise(TensorOp sum) {
   if (pair.empty() || reduce.getType() != weights.getResult().getType().getElementType())
     return;
   Block::BlockArgListType indices = sum.getBody().getArguments(), summed = reduce.getBody().getArguments();
-  Product product = Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
+  Product product = Product::of(yielded(reduce.getBody()));
   SmallVector<Factor> outside, ofPairs, others, columns;
   for (const Factor &factor : product.factors) {
     auto has = [&](Value index) { return factor.indices.contains(cast<BlockArgument>(index)); };

@@ -69,9 +69,6 @@ private:
 /// The statement that defines `tensor`, or null.
 inline TensorOp definitionOf(mlir::Value tensor) { return tensor.getDefiningOp<TensorOp>(); }
 
-/// The formula of `tensor`.
-inline mlir::Value formulaOf(TensorOp tensor) { return tensor.getBody().front().getTerminator()->getOperand(0); }
-
 /// The sum that is all of the formula, over any number of indices; or null.
 ReduceOp wholeSum(TensorOp tensor);
 

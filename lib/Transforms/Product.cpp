@@ -1,6 +1,7 @@
 //===- Product.cpp - The factors of a product, the terms of a sum ---------===//
 
 #include "Product.h"
+#include "Scores.h"
 #include "Slice.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -60,7 +61,7 @@ Value attn::multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMappi
         continue;
       Value value = cloneSlice(factor.value, mapping, builder);
       if (!product && inverse)
-        product = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 1.0));
+        product = floatConstant(1, type, builder, location);
       if (!product)
         product = value;
       else if (inverse)
@@ -69,6 +70,6 @@ Value attn::multiply(ArrayRef<Factor> factors, bool negative, Type type, IRMappi
         product = arith::MulFOp::create(builder, location, product, value);
     }
   if (!product)
-    product = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 1.0));
+    product = floatConstant(1, type, builder, location);
   return negative ? arith::NegFOp::create(builder, location, product) : product;
 }

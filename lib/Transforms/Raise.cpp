@@ -51,9 +51,6 @@ struct Parts {
 };
 } // namespace
 
-/// What `block` yields.
-static Value yielded(Block &block) { return cast<YieldOp>(block.getTerminator()).getValues().front(); }
-
 /// Makes score, mask and sink before `tensor`, whose formula is `reduce`. `rows` are its indices but the key.
 static Parts makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument> rows) {
   MLIRContext *context = tensor.getContext();
@@ -74,18 +71,18 @@ static Parts makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockArgument>
   auto indices = ArrayAttr::get(context, names);
   auto type = AttnTensorType::get(context, shape, reduce.getType());
   auto name = [&](StringRef suffix) { return freshName(kernel, (tensor.getName() + suffix).str()); };
-  auto withKey = [&](Block &block) {
+  auto withKey = [&](Region &region) {
     SmallVector<Value> all(rows.begin(), rows.end());
-    all.push_back(block.getArgument(0));
+    all.push_back(region.getArgument(0));
     return all;
   };
 
   Parts parts;
-  Block &body = reduce.getBody().front();
+  Region &body = reduce.getBody();
   parts.score = ScoreOp::create(builder, reduce.getLoc(), name("_score"), indices, type);
   fillFormula(cast<DefinitionOpInterface>(parts.score.getOperation()), yielded(body), withKey(body));
   if (reduce.isConditional()) {
-    Block &condition = reduce.getWhere().front();
+    Region &condition = reduce.getWhere();
     parts.mask =
         MaskOp::create(builder, reduce.getLoc(), name("_mask"), indices, type.withElement(builder.getI1Type()));
     fillFormula(cast<DefinitionOpInterface>(parts.mask.getOperation()), yielded(condition), withKey(condition));
@@ -193,7 +190,7 @@ struct Raise : attn::impl::AttnRaiseBase<Raise> {
     // Weights that are returned are stored. Where no mask leaves any out, what sums them is a product of matrices: that
     // is quicker than to compute them again.
     for (SoftmaxOp softmax : kernel.getBody().front().getOps<SoftmaxOp>())
-      if (!softmax.getMask() && llvm::any_of(softmax.getWeight().getUsers(), llvm::IsaPred<ReturnOp>))
+      if (!softmax.getMask() && isReturned(softmax.getWeight()))
         weights.erase(softmax.getWeight());
     for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
       raiseWeightedSum(tensor, weights);

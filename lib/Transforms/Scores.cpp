@@ -5,6 +5,8 @@
 #include "Slice.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace attn;
@@ -56,8 +58,16 @@ Value attn::floatConstant(double value, Type type, OpBuilder &builder, Location 
   return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
 }
 
-bool attn::reduces(Value value) {
-  return anyInSlice(value, [](Operation *op) { return isa<ReduceOp>(op); });
+Value attn::logisticOperand(Operation *op) {
+  auto quotient = dyn_cast<arith::DivFOp>(op);
+  auto sum = quotient ? quotient.getRhs().getDefiningOp<arith::AddFOp>() : arith::AddFOp();
+  if (!sum || !matchPattern(quotient.getLhs(), m_OneFloat()))
+    return {};
+  for (unsigned position : {0, 1})
+    if (auto exponential = sum->getOperand(position).getDefiningOp<math::ExpOp>();
+        exponential && matchPattern(sum->getOperand(1 - position), m_OneFloat()))
+      return exponential.getOperand();
+  return {};
 }
 
 void attn::eraseUnused(Block &block) {

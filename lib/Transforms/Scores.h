@@ -52,8 +52,8 @@ mlir::Value negate(mlir::Value condition, mlir::OpBuilder &builder);
 /// The number `value` of a float type.
 mlir::Value floatConstant(double value, mlir::Type type, mlir::OpBuilder &builder, mlir::Location location);
 
-/// Whether `value` is made with a reduction.
-bool reduces(mlir::Value value);
+/// The y where `op` computes 1 / (1 + exp(y)), which is the logistic function of −y; else null.
+mlir::Value logisticOperand(mlir::Operation *op);
 
 /// Erases what nobody in `block` uses, so that the values that remain have their real number of uses.
 void eraseUnused(mlir::Block &block);

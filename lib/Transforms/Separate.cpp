@@ -64,7 +64,7 @@ static std::optional<SeparableCall> findCall(Value value, BlockArgument key) {
 
 /// What `reduce` yields.
 static Value termOf(ReduceOp reduce, IRMapping &mapping, OpBuilder &inside) {
-  return cloneSlice(reduce.getBody().front().getTerminator()->getOperand(0), mapping, inside);
+  return cloneSlice(yielded(reduce.getBody()), mapping, inside);
 }
 
 /// What `reduce` yields, with `call`'s value replaced by 1.
@@ -223,7 +223,7 @@ struct Separate : attn::impl::AttnSeparateBase<Separate> {
       BlockArgument key = block.getArguments().back();
       for (ReduceOp reduce : llvm::to_vector(block.getOps<ReduceOp>()))
         if (reduce.getKind() == ReduceKind::Sum && !reduce.isConditional())
-          if (auto call = findCall(reduce.getBody().front().getTerminator()->getOperand(0), key))
+          if (auto call = findCall(yielded(reduce.getBody()), key))
             if (!call->hasFewRows() || takesOneExponential(*call, &op))
               replace(reduce, *call, definition, separated);
     }

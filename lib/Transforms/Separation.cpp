@@ -5,7 +5,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/Matchers.h"
 
 #include <cmath>
 
@@ -21,26 +20,14 @@ static constexpr double largestExponent = 87;
 /// The reciprocal of e^80 is a normal number too.
 static constexpr double largestBounded = 80;
 
-static bool isOne(Value value) { return matchPattern(value, m_OneFloat()); }
-
-/// The function that `op` computes, and of what. A sigmoid is 1 / (1 + exp(−x)) here.
-static std::optional<std::pair<SeparableFunction, Value>> functionOf(Operation *op, bool &negative) {
-  negative = false;
+/// The function that `op` computes, and of what: of a sigmoid, 1 / (1 + exp(y)), that is y.
+static std::optional<std::pair<SeparableFunction, Value>> functionOf(Operation *op) {
   if (auto tanh = dyn_cast<math::TanhOp>(op))
     return std::pair(SeparableFunction::Tanh, tanh.getOperand());
   if (auto exp = dyn_cast<math::ExpOp>(op))
     return std::pair(SeparableFunction::Exp, exp.getOperand());
-  auto quotient = dyn_cast<arith::DivFOp>(op);
-  auto sum = quotient ? quotient.getRhs().getDefiningOp<arith::AddFOp>() : arith::AddFOp();
-  if (!sum || !isOne(quotient.getLhs()))
-    return {};
-  for (unsigned position : {0, 1})
-    if (auto exp = sum->getOperand(position).getDefiningOp<math::ExpOp>();
-        exp && isOne(sum->getOperand(1 - position))) {
-      // 1 / (1 + e^y) is the sigmoid of −y.
-      negative = true;
-      return std::pair(SeparableFunction::Sigmoid, exp.getOperand());
-    }
+  if (Value operand = logisticOperand(op))
+    return std::pair(SeparableFunction::Sigmoid, operand);
   return {};
 }
 
@@ -71,12 +58,12 @@ static bool split(SeparableCall &call, ArrayRef<Term> terms, BlockArgument key) 
 }
 
 std::optional<SeparableCall> SeparableCall::of(Operation *op, BlockArgument key) {
-  bool negative;
-  auto function = functionOf(op, negative);
+  auto function = functionOf(op);
   if (!function)
     return {};
   SeparableCall call{function->first, op, function->second, {}, {}};
-  return split(call, termsOfSum(function->second, negative), key) ? std::optional(call) : std::nullopt;
+  bool negative = call.function == SeparableFunction::Sigmoid; // 1 / (1 + e^y) is the sigmoid of −y
+  return split(call, termsOfSum(call.argument, negative), key) ? std::optional(call) : std::nullopt;
 }
 
 bool SeparableCall::hasFewRows() const {

@@ -20,8 +20,6 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-static bool isReturned(TensorOp tensor) { return llvm::any_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>); }
-
 /// Makes every element of `tensor` that of `same`.
 static void readInstead(TensorOp tensor, TensorOp same) {
   Block &body = tensor.getBody().front();
@@ -41,7 +39,7 @@ struct Share : attn::impl::AttnShareBase<Share> {
         continue;
       noteRewrite(tensor, "share",
                   "'" + tensor.getName() + "' has the formula of '" + same.getName() + "', which is read in its place");
-      if (isReturned(tensor) && isReturned(same)) {
+      if (isReturned(tensor.getResult()) && isReturned(same.getResult())) {
         readInstead(tensor, same);
         continue;
       }

@@ -62,29 +62,8 @@ void attn::substituteFormula(ReadOp read, TensorOp tensor) {
   IRMapping mapping;
   mapping.map(tensor.getBody().getArguments(), read.getSubscripts());
   OpBuilder builder(read);
-  Block &body = tensor.getBody().front();
-  for (Operation &op : body.without_terminator())
+  for (Operation &op : tensor.getBody().front().without_terminator())
     builder.clone(op, mapping);
-  read.getResult().replaceAllUsesWith(mapping.lookup(body.getTerminator()->getOperand(0)));
+  read.getResult().replaceAllUsesWith(mapping.lookup(yielded(tensor.getBody())));
   read.erase();
-}
-
-bool attn::anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) {
-  llvm::DenseSet<Operation *> seen;
-  SmallVector<Value> todo{value};
-  while (!todo.empty()) {
-    Value next = todo.pop_back_val();
-    Operation *owner = next.getDefiningOp();
-    if (!owner || isa<AttnTensorType>(next.getType()) || !seen.insert(owner).second)
-      continue;
-    WalkResult walk = owner->walk([&](Operation *op) {
-      if (visit(op))
-        return WalkResult::interrupt();
-      llvm::append_range(todo, op->getOperands());
-      return WalkResult::advance();
-    });
-    if (walk.wasInterrupted())
-      return true;
-  }
-  return false;
 }

@@ -30,10 +30,6 @@ TensorOp tensorOf(mlir::Value value, mlir::ValueRange indices, llvm::StringRef n
 /// Puts the formula of `tensor` in the place of `read`, which reads it. No subscript may leave its dimension.
 void substituteFormula(ReadOp read, TensorOp tensor);
 
-/// Calls `visit` on the operations that compute `value` inside the regions of its graph op, reductions' insides among
-/// them, until it returns true. Returns whether it did. Each is visited once, however often the formula uses it.
-bool anyInSlice(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> visit);
-
 } // namespace attn
 
 #endif // ATTN_TRANSFORMS_SLICE_H

@@ -40,7 +40,7 @@ static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockAr
   auto inside = [&](Region &region, StringRef suffix) {
     SmallVector<BlockArgument> indices(rows);
     llvm::append_range(indices, region.getArguments());
-    return define((name + suffix).str(), region.front().getTerminator()->getOperand(0), indices, axes, tensor);
+    return define((name + suffix).str(), yielded(region), indices, axes, tensor);
   };
   SoftmaxGroup group;
   group.source = name.str();

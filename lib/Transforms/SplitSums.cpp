@@ -68,8 +68,8 @@ void SplitSums::expandMixtures(ReduceOp reduce) {
     for (ReadOp read : llvm::to_vector(reduce.getBody().getOps<ReadOp>())) {
       auto tensor = read.getTensor().getDefiningOp<TensorOp>();
       bool isMixture = tensor && weights.contains(read.getTensor()) && tensor.getBody().getOps<ReduceOp>().empty() &&
-                       isInRange(read) && llvm::none_of(tensor->getUsers(), llvm::IsaPred<ReturnOp>) &&
-                       weightsIn(tensor.getBody().front().getTerminator()->getOperand(0)).size() > 1;
+                       isInRange(read) && !isReturned(read.getTensor()) &&
+                       weightsIn(yielded(tensor.getBody())).size() > 1;
       if (!isMixture)
         continue;
       substituteFormula(read, tensor);
@@ -136,7 +136,7 @@ Value SplitSums::partOf(const Addend &addend, ArrayRef<Factor> others, ReduceOp 
 }
 
 void SplitSums::split(TensorOp tensor, ReduceOp reduce) {
-  Product product = Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
+  Product product = Product::of(yielded(reduce.getBody()));
   size_t factor;
   SmallVector<Addend> addends;
   if (!findAddends(product, factor, addends))

@@ -2,6 +2,7 @@
 
 #include "Statement.h"
 #include "Form.h"
+#include "Scores.h"
 #include "Slice.h"
 #include "attn/Analysis/Dependence.h"
 
@@ -39,7 +40,7 @@ TensorOp Statement::write(KernelOp kernel, OpBuilder &builder, Location location
   if (summed.empty()) {
     Value element = term(builder, indices);
     if (condition) {
-      Value zero = arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, 0));
+      Value zero = floatConstant(0, type, builder, location);
       element = arith::SelectOp::create(builder, location, condition(builder, indices), element, zero);
     }
     YieldOp::create(builder, location, element);

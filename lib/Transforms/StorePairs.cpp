@@ -21,14 +21,16 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Form.h"
 #include "PairTensors.h"
 #include "Slice.h"
 #include "Unnormalised.h"
+#include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
 using namespace attn;
@@ -76,10 +78,7 @@ void StorePairs::runOnOperation() {
       continue;
     mlir::OwningOpRef<KernelOp> changed = kernel.clone();
     PairTensors(find(*changed, name)).store();
-    SmallVector<TensorOp> left(tensors(*changed));
-    for (TensorOp each : llvm::reverse(left))
-      if (each.getResult().use_empty())
-        each.erase();
+    eraseUnread(*changed);
     if (isInBlocks(*changed))
       kernel.getBody().takeBody(changed->getBody());
   }
@@ -93,8 +92,7 @@ static TensorOp statementOf(Operation *op) {
 
 /// Whether `tensor` is no more than a formula of elements: what reads it can have that in its place.
 static bool isPointwise(TensorOp tensor) {
-  return tensor.getBody().getOps<ReduceOp>().empty() &&
-         llvm::none_of(tensor.getResult().getUsers(), llvm::IsaPred<ReturnOp>);
+  return tensor.getBody().getOps<ReduceOp>().empty() && !isReturned(tensor.getResult());
 }
 
 /// Whether `read` reads a tensor at the key of `statement`.
@@ -107,9 +105,8 @@ static bool readsAtKey(ReadOp read, TensorOp statement) {
 void PairTensors::collect() {
   auto isCandidate = [&](Value tensor) {
     TensorOp definition = definitionOf(tensor);
-    return definition && !compared.contains(tensor) &&
-           definition.getResult().getType() == weights.getResult().getType() &&
-           llvm::none_of(tensor.getUsers(), llvm::IsaPred<ReturnOp>);
+    return definition && !compared.contains(tensor) && !isReturned(tensor) &&
+           definition.getResult().getType() == weights.getResult().getType();
   };
   if (isCandidate(weights.getResult()))
     tensors.insert(weights.getResult());
@@ -157,7 +154,7 @@ SmallVector<TensorOp> PairTensors::sums() {
 static bool isDear(TensorOp tensor) {
   return tensor.getBody()
       .walk([](Operation *op) {
-        bool dear = isa<ReduceOp, DropoutOp>(op) || isa<math::MathDialect>(op->getDialect());
+        bool dear = isa<ReduceOp, DropoutOp>(op) || isFunction(op);
         return dear ? WalkResult::interrupt() : WalkResult::advance();
       })
       .wasInterrupted();

@@ -9,13 +9,16 @@
 using namespace mlir;
 using namespace attn;
 
-static Value integer(OpBuilder &builder, Location location, int64_t value) {
-  return arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(value));
-}
-
 /// The greatest index of a dimension.
 static SizeAttr lastOf(SizeAttr size) {
   return SizeAttr::binary(SizeKind::Sub, size, SizeAttr::constant(size.getContext(), 1));
+}
+
+Value attn::clamp(Value subscript, SizeAttr size, OpBuilder &builder, Location location) {
+  Value last = SizeOp::create(builder, location, lastOf(size));
+  Value least = arith::MinSIOp::create(builder, location, subscript, last);
+  Value zero = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(0));
+  return arith::MaxSIOp::create(builder, location, least, zero);
 }
 
 Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
@@ -142,9 +145,7 @@ Value Scatter::condition(OpBuilder &builder, Indices indices) {
   };
   for (unsigned dimension : uncertain) {
     Value subscript = cloneSlice(read.getSubscripts()[dimension], mapping, builder);
-    Value last = SizeOp::create(builder, location, lastOf(axes[dimension].size));
-    Value least = arith::MinSIOp::create(builder, location, subscript, last);
-    Value clamped = arith::MaxSIOp::create(builder, location, least, integer(builder, location, 0));
+    Value clamped = clamp(subscript, axes[dimension].size, builder, location);
     require(arith::CmpIPredicate::eq, clamped, indices[dimension]);
   }
   return all;

@@ -22,6 +22,9 @@
 
 namespace attn {
 
+/// `subscript` as attn.read takes it in a dimension of `size`: max(min(subscript, size - 1), 0).
+mlir::Value clamp(mlir::Value subscript, SizeAttr size, mlir::OpBuilder &builder, mlir::Location location);
+
 class Scatter {
 public:
   /// Of `read`, whose subscripts depend on `variables`.

@@ -28,7 +28,7 @@ bool attn::holdsWeights(TensorOp tensor) {
 
 void attn::outlineDots(KernelOp kernel) {
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
-    Value formula = tensor.getBody().front().getTerminator()->getOperand(0);
+    Value formula = yielded(tensor.getBody());
     if (!holdsWeights(tensor))
       continue;
     for (ReduceOp reduce : llvm::to_vector(tensor.getBody().getOps<ReduceOp>())) {
@@ -48,13 +48,14 @@ void attn::outlineDots(KernelOp kernel) {
   }
 }
 
-/// Whether a function, a comparison or a choice of values in `region` changes with `key` and with one of `rows`.
+/// Whether a function, a comparison or a choice of values in `region` changes with `key` and with one of `rows`: what
+/// keeps sums from being reassociated. So absolute values are among them, cheap as they are.
 static bool hasFunctionOfPairs(Region &region, Value key, ValueRange rows) {
   return region
       .walk([&](Operation *op) {
-        bool isFunction = isa<arith::CmpFOp, arith::CmpIOp, arith::MaximumFOp, arith::MinimumFOp, DropoutOp>(op) ||
-                          isa<math::MathDialect>(op->getDialect());
-        IndexSet indices = isFunction ? dependence(op->getOperands()) : IndexSet();
+        bool isNonlinear = isa<arith::CmpFOp, arith::CmpIOp, arith::MaximumFOp, arith::MinimumFOp, DropoutOp>(op) ||
+                           isa<math::MathDialect>(op->getDialect());
+        IndexSet indices = isNonlinear ? dependence(op->getOperands()) : IndexSet();
         bool isOfPairs = indices.contains(cast<BlockArgument>(key)) &&
                          llvm::any_of(rows, [&](Value row) { return indices.contains(cast<BlockArgument>(row)); });
         return isOfPairs ? WalkResult::interrupt() : WalkResult::advance();

@@ -15,7 +15,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "UsedSubscripts.h"
+#include "Scores.h"
 #include "Slice.h"
+#include "Subscripts.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -44,10 +46,6 @@ UsedSubscripts::UsedSubscripts(KernelOp kernel, TensorOp trace)
 // What the front end's formulas contain
 //===----------------------------------------------------------------------===//
 
-static Value formula(TensorOp tensor) {
-  return cast<YieldOp>(tensor.getBody().front().getTerminator()).getValues().front();
-}
-
 /// The values that `op` is computed from: its operands, and what its regions yield.
 static SmallVector<Value> sources(Operation *op) {
   SmallVector<Value> values(op->getOperands());
@@ -73,7 +71,7 @@ bool UsedSubscripts::isData(Value value) {
   return anyOperation(value, data, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
     auto tensor = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
-    return tensor ? isData(formula(tensor)) : static_cast<bool>(read);
+    return tensor ? isData(yielded(tensor.getBody())) : static_cast<bool>(read);
   });
 }
 
@@ -90,7 +88,7 @@ bool UsedSubscripts::reachesChecked(Value value) {
       if (isChecked(subscript, size))
         return true;
     auto tensor = read.getTensor().getDefiningOp<TensorOp>();
-    return tensor && reachesChecked(formula(tensor));
+    return tensor && reachesChecked(yielded(tensor.getBody()));
   });
 }
 
@@ -115,7 +113,7 @@ bool UsedSubscripts::isWeight(Value value) {
     answer = reduce.getKind() == ReduceKind::Softmax && reduce.isConditional();
   else if (auto read = dyn_cast<ReadOp>(op))
     if (auto tensor = read.getTensor().getDefiningOp<TensorOp>())
-      answer = isWeight(formula(tensor));
+      answer = isWeight(yielded(tensor.getBody()));
   return weights[value] = answer;
 }
 
@@ -140,27 +138,15 @@ Value UsedSubscripts::both(Value a, Value b) {
   return conjunction;
 }
 
-Value UsedSubscripts::negation(Value condition) {
-  Value always = arith::ConstantOp::create(builder, trace.getLoc(), builder.getBoolAttr(true));
-  return arith::XOrIOp::create(builder, trace.getLoc(), condition, always);
-}
-
 /// The formula of `tensor` at the subscripts of `read`, which are clamped as the read clamps them.
 UsedSubscripts::Scope UsedSubscripts::enter(ReadOp read, TensorOp tensor, Scope &scope) {
   ++scopes;
-  Location location = read.getLoc();
   Scope inner{tensor.getName().str(), {}, scope.indices, {}};
   AttnTensorType type = read.getTensor().getType();
   for (auto [subscript, size, index] :
        llvm::zip_equal(read.getSubscripts(), type.getShape(), tensor.getBody().getArguments())) {
     Value at = copy(subscript, scope);
-    if (!isInRange(subscript, size)) {
-      Value zero = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(0));
-      Value one = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(1));
-      Value last = arith::SubIOp::create(builder, location, SizeOp::create(builder, location, size), one);
-      at = arith::MaxSIOp::create(builder, location, arith::MinSIOp::create(builder, location, at, last), zero);
-    }
-    inner.mapping.map(index, at);
+    inner.mapping.map(index, isInRange(subscript, size) ? at : clamp(at, size, builder, read.getLoc()));
   }
   return inner;
 }
@@ -173,13 +159,13 @@ Value UsedSubscripts::unlessZero(Value value, Scope &scope) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     auto tensor = read.getTensor().getDefiningOp<TensorOp>();
     Scope inner = enter(read, tensor, scope);
-    return unlessZero(formula(tensor), inner);
+    return unlessZero(yielded(tensor.getBody()), inner);
   }
   if (auto softmax = dyn_cast<ReduceOp>(op)) {
     Scope inner = scope;
     for (auto [index, at] : llvm::zip_equal(softmax.getWhere().getArguments(), softmax.getAt()))
       inner.mapping.map(index, copy(at, scope));
-    return copy(softmax.getWhere().front().getTerminator()->getOperand(0), inner);
+    return copy(yielded(softmax.getWhere()), inner);
   }
   Value condition;
   for (Value factor : factors(op))
@@ -205,7 +191,7 @@ void UsedSubscripts::useRead(ReadOp read, Scope &scope, Value condition) {
   // All elements of an output are used anyway.
   if (!tensor || llvm::is_contained(kernel.getReturn().getOutputs(), tensor.getResult()) || scopes > mostScopes)
     return;
-  Value value = formula(tensor);
+  Value value = yielded(tensor.getBody());
   if (!reachesChecked(value))
     return;
   Scope inner = enter(read, tensor, scope);
@@ -224,11 +210,11 @@ void UsedSubscripts::useReduction(ReduceOp reduce, Scope &scope, Value condition
         inner.mapping.map(region.getArgument(position), index);
   }
   if (reduce.isConditional()) {
-    Value where = reduce.getWhere().front().getTerminator()->getOperand(0);
+    Value where = yielded(reduce.getWhere());
     use(where, inner, condition);
     condition = both(condition, copy(where, inner));
   }
-  use(reduce.getBody().front().getTerminator()->getOperand(0), inner, condition);
+  use(yielded(reduce.getBody()), inner, condition);
 }
 
 void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
@@ -245,12 +231,12 @@ void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
     Value first = copy(choice.getCondition(), scope);
     use(choice.getCondition(), scope, condition);
     use(choice.getTrueValue(), scope, when(first));
-    use(choice.getFalseValue(), scope, when(negation(first)));
+    use(choice.getFalseValue(), scope, when(negate(first, builder)));
   } else if (isBool && isa<arith::AndIOp, arith::OrIOp>(op)) {
     // The right side matters only where the left one does not decide.
     Value first = copy(op->getOperand(0), scope);
     use(op->getOperand(0), scope, condition);
-    use(op->getOperand(1), scope, when(isa<arith::AndIOp>(op) ? first : negation(first)));
+    use(op->getOperand(1), scope, when(isa<arith::AndIOp>(op) ? first : negate(first, builder)));
   } else if (isa<arith::MulFOp>(op)) {
     use(op->getOperand(0), scope, when(unlessZero(op->getOperand(1), scope)));
     use(op->getOperand(1), scope, when(unlessZero(op->getOperand(0), scope)));
@@ -263,7 +249,7 @@ void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
 LogicalResult UsedSubscripts::find() {
   for (Value output : kernel.getReturn().getOutputs()) {
     auto tensor = output.getDefiningOp<TensorOp>();
-    if (!reachesChecked(formula(tensor)))
+    if (!reachesChecked(yielded(tensor.getBody())))
       continue;
     Scope scope{tensor.getName().str(), {}, {}, {}};
     for (auto [argument, name, size] :
@@ -272,7 +258,7 @@ LogicalResult UsedSubscripts::find() {
       scope.indices.push_back(addIndex(name, size));
       scope.mapping.map(argument, scope.indices.back());
     }
-    use(formula(tensor), scope, {});
+    use(yielded(tensor.getBody()), scope, {});
   }
   if (scopes <= mostScopes)
     return success();

@@ -47,7 +47,6 @@ private:
   Scope enter(ReadOp read, TensorOp tensor, Scope &scope);
   mlir::Value copy(mlir::Value value, Scope &scope);
   mlir::Value both(mlir::Value a, mlir::Value b);
-  mlir::Value negation(mlir::Value condition);
   mlir::BlockArgument addIndex(llvm::StringRef name, SizeAttr size);
 
   bool isChecked(mlir::Value subscript, SizeAttr size);

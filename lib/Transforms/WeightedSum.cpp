@@ -19,10 +19,10 @@
 #include "Form.h"
 #include "Product.h"
 #include "Slice.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 #include <optional>
 
@@ -36,7 +36,7 @@ static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument 
   return llvm::any_of(factors, [&](const Factor &factor) {
     if (!factor.indices.contains(key))
       return false;
-    bool reduces = false, transcendental = false, stored = false;
+    bool reduces = false, calls = false, stored = false;
     bool reads = anyInSlice(factor.value, [&](Operation *op) {
       if (auto read = dyn_cast<ReadOp>(op)) {
         IndexSet indices = dependence(read.getSubscripts());
@@ -44,10 +44,10 @@ static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument 
         return indices.contains(key) && weights.contains(read.getTensor());
       }
       reduces |= isa<ReduceOp>(op);
-      transcendental |= isa<math::MathDialect>(op->getDialect());
+      calls |= isFunction(op);
       return false;
     });
-    return reads || (query && !stored && (reduces || transcendental)) || (query && reduces);
+    return reads || (query && !stored && (reduces || calls)) || (query && reduces);
   });
 }
 
@@ -86,7 +86,7 @@ static std::optional<Product> termsOf(TensorOp tensor) {
   if (!reduce || reduce.getKind() != ReduceKind::Sum || !isa<FloatType>(reduce.getType()) ||
       tensor.getResult().getType().getRank() == 0)
     return std::nullopt;
-  return Product::of(reduce.getBody().front().getTerminator()->getOperand(0));
+  return Product::of(yielded(reduce.getBody()));
 }
 
 bool attn::valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
@@ -118,8 +118,7 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
     factors = split(product, indices, key, nullptr, weights);
   if (!factors)
     return;
-  if (!addsIndex && reduce.isConditional() &&
-      dependence(cast<YieldOp>(reduce.getWhere().front().getTerminator()).getValues()).contains(valueIndex))
+  if (!addsIndex && reduce.isConditional() && dependence(yielded(reduce.getWhere())).contains(valueIndex))
     return;
 
   OpBuilder builder(tensor);

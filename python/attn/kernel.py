@@ -106,7 +106,10 @@ class Kernel:
         return forward, backward
 
     def emit(self, stage: str) -> str:
-        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl or cuda."""
+        """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl or cuda.
+
+        Raises CompileError where it cannot be made, and ValueError for an unknown stage.
+        """
         return self._kernel.emit(stage)
 
     def save(self, path: str | os.PathLike[str]) -> None:

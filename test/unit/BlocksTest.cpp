@@ -107,7 +107,7 @@ protected:
   const int64_t keyArguments[1] = {13}, pairArguments[3] = {6, 9, 10}, sumArguments[2] = {4, 5};
   attn_variant variants[3] = {
       {nullptr, 1, keyArguments, findKeys}, {nullptr, 3, pairArguments, writePairs}, {nullptr, 2, sumArguments, addUp}};
-  const attn_step steps[3] = {{{}, 1, &variants[0]}, {{}, 1, &variants[1]}, {{}, 1, &variants[2]}};
+  const attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {4, 0, ofAdded}, {5, 0, ofRow}};
   attn_blocks blocks = {0, 3, 1, 3, shape, 3, tensors};

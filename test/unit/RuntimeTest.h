@@ -26,7 +26,7 @@ struct OneStep {
     variant.argument_count = arguments.size();
     variant.arguments = arguments.data();
     variant.function = function;
-    step = {{}, 1, &variant};
+    step = {{}, &variant};
     program.step_count = 1;
     program.steps = &step;
   }

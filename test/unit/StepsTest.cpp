@@ -104,7 +104,7 @@ protected:
   const int64_t firstArguments[1] = {4}, lastArguments[2] = {3, 4};
   attn_variant first[2] = {{&limit, 1, firstArguments, few}, {nullptr, 1, firstArguments, many}};
   attn_variant second = {nullptr, 2, lastArguments, last};
-  attn_step steps[2] = {{{}, 2, first}, {{}, 1, &second}};
+  attn_step steps[2] = {{{}, first}, {{}, &second}};
   attn_program program = {1, &intermediate, 2, steps, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr};
   int programs = 1;
 };
@@ -193,7 +193,7 @@ TEST_F(Steps, EmptyIntermediatesHaveOneRow) {
 TEST_F(Steps, GetACopyOfWhatSpansTooMuch) {
   const int64_t firstInput[] = {0};
   const attn_variant reader = {nullptr, 1, firstInput, readsTheLast};
-  const attn_step only = {{}, 1, &reader};
+  const attn_step only = {{}, &reader};
   program = {0, nullptr, 1, &only, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr};
   TestTensor x("f32", {2, 3}), y("f32", {2, 3});
   x.strides[0] = int64_t(1) << 30;

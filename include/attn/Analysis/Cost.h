@@ -50,6 +50,10 @@ struct Cost {
   Cost &operator+=(const Cost &other);
 };
 
+/// Whether `op` is a call of a function that takes many instructions, such as exp, tanh and sqrt: an absolute value is
+/// as cheap as arithmetic.
+bool isFunction(mlir::Operation *op);
+
 /// The cost of a statement's own formula, or of a softmax for its scores, without bytes.
 Cost costOf(mlir::Operation *statement);
 

@@ -1,7 +1,8 @@
-//===- Dependence.h - Which index variables a value uses --------*- C++ -*-===//
+//===- Dependence.h - What a value is made of -------------------*- C++ -*-===//
 //
 // What most decisions about a formula come down to: does this value change with the key, with the
-// query, with both? An index variable is an i64 argument of a region of a graph op or of an attn.reduce.
+// query, with both, with what is read? An index variable is an i64 argument of a region of a graph op or of an
+// attn.reduce.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,9 +28,23 @@ IndexSet dependence(mlir::ValueRange values);
 /// `indices` from the outermost region to the innermost, and in the order of the arguments.
 llvm::SmallVector<mlir::BlockArgument> inOrder(const IndexSet &indices);
 
+/// Calls `visit` on the operations that compute `value` inside the regions of its graph op, reductions' insides among
+/// them, until it returns true. Returns whether it did. Each is visited once, however often the formula uses it.
+bool anyInSlice(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> visit);
+
+/// Whether `value` is made with a reduction.
+bool reduces(mlir::Value value);
+
+/// Whether `value` is what `read` gives times something else, or a sum of that: 0 where it is 0, twice as much where it
+/// is twice as much.
+bool isMultipleOf(mlir::Value value, ReadOp read);
+
 /// Whether some operand in `op`, or in an operation inside, is one of these: what reads tensors in its formulas has
 /// them there.
 bool uses(mlir::Operation *op, llvm::function_ref<bool(mlir::Value)> isOneOf);
+
+/// Whether `tensor` is an output of the kernel.
+bool isReturned(mlir::Value tensor);
 
 /// The number of values that an index variable takes.
 SizeAttr indexSize(mlir::BlockArgument index);

@@ -94,8 +94,8 @@ public:
   /// Runs the reference interpreter (double precision, plain loops) on the same tensors.
   void reference(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
 
-  /// The text of a stage: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl, cuda. Throws
-  /// std::invalid_argument.
+  /// What `attn::emit` gives for this kernel: the text of one of `stages`, or the bytes of the stage `object`. Throws
+  /// CompileError, and std::invalid_argument for an unknown stage.
   std::string emit(const std::string &stage) const;
 
   struct Implementation;
@@ -133,8 +133,8 @@ ATTN_EXPORT ObjectFile compileToObject(std::string_view source, const CompileOpt
 /// The stages that `emit` can print, in the order in which a kernel passes them.
 ATTN_EXPORT const std::vector<std::string> &stages();
 
-/// The text of a stage for the kernels of `source` (all of them where `options.kernel` is empty). Throws CompileError,
-/// and std::invalid_argument for an unknown stage.
+/// The text of a stage for the kernels of `source` (all of them where `options.kernel` is empty), or the bytes of the
+/// stage `object`. Throws CompileError, and std::invalid_argument for an unknown stage.
 ATTN_EXPORT std::string emit(std::string_view source, const CompileOptions &options, const std::string &stage);
 
 /// What was rewritten in the kernels of `source` and why, with the costs of their formulas before and after:

@@ -46,4 +46,21 @@ inline constexpr int64_t longestDimension = int64_t(1) << 30;
 #define GET_OP_CLASSES
 #include "attn/IR/AttnOps.h.inc"
 
+namespace attn {
+
+/// Whether a reduction of this kind sums exponentials: a softmax or a log-sum-exp.
+bool isExponential(ReduceKind kind);
+
+/// The value that the formula in `region` yields; of a weighted sum's two, the weight, or the value at `position` 1.
+mlir::Value yielded(mlir::Region &region, unsigned position = 0);
+
+/// The region whose formula defines an element of `tensor`, which is no parameter and not of a softmax.
+mlir::Region &bodyOf(mlir::Value tensor);
+
+/// The name of `tensor` in the source: of a parameter, or of its statement. "softmax" for the result of a softmax that
+/// has no name for it.
+std::string tensorName(mlir::Value tensor);
+
+} // namespace attn
+
 #endif // ATTN_IR_ATTN_H

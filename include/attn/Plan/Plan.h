@@ -51,13 +51,13 @@ struct Machine {
 
 /// Sizes of the tiled plan: see docs/plans.md for its loop nest.
 struct TilePlan {
-  unsigned lanes = 4;       ///< Queries in a vector.
-  unsigned queries = 12;    ///< Queries in a tile: a multiple of lanes; all of them in registers at once.
-  unsigned keyUnroll = 8;   ///< Keys of a register tile of the score product.
-  unsigned valueUnroll = 8; ///< Value columns of a register tile of the weighted sum.
-  unsigned chunk = 256;     ///< Keys between two rescalings: a multiple of block.
-  unsigned block = 32;      ///< Keys that are added in order, in registers: a multiple of keyUnroll.
-  bool bf16Pairs = false;   ///< Products of bf16 tensors are computed two at a time, and weights rounded for them.
+  unsigned lanes;         ///< Queries in a vector.
+  unsigned queries;       ///< Queries in a tile: a multiple of lanes; all of them in registers at once.
+  unsigned keyUnroll;     ///< Keys of a register tile of the score product.
+  unsigned valueUnroll;   ///< Value columns of a register tile of the weighted sum.
+  unsigned chunk = 256;   ///< Keys between two rescalings: a multiple of block.
+  unsigned block = 32;    ///< Keys that are added in order, in registers: a multiple of keyUnroll.
+  bool bf16Pairs = false; ///< Products of bf16 tensors are computed two at a time, and weights rounded for them.
 };
 
 /// Sizes of the split plan: see docs/plans.md for its loop nest.
@@ -66,12 +66,12 @@ struct SplitPlan {
   int rowsWithinKeys = 32; ///< The most of an index that chooses among what lies together at a key.
   int chunk = 1024;        ///< Keys between two rescalings.
   int span = 512;          ///< No span is shorter.
-  int rowTile = 4;         ///< Rows that share keys in a register tile of the scores.
+  int rowTile;             ///< Rows that share keys in a register tile of the scores.
   int scoreKeys = 8;       ///< Keys of a register tile of the scores of one row.
   int keyTile = 16;        ///< Keys of the weighted sum that are added for a row before the next row's turn.
   /// Vectors of columns in a register tile of the weighted sum of one row, a power of two. Tiles of the columns that
   /// are left have half as many, and so on.
-  int valueVectors = 8;
+  int valueVectors;
   int valueRows = 4;      ///< Rows that share values in a register tile of the weighted sum.
   int ahead = 32;         ///< Keys from one that is used to one that is fetched into the second cache; 0: none is.
   int tasks = 32;         ///< Spans are made until there are as many tasks.
@@ -188,7 +188,7 @@ struct Plan {
   llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
   std::optional<GpuPlan> gpu;           ///< On a GPU, in place of the plans above.
   TensorCorePlan tensorCores;           ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
-  unsigned lanes = 4;                   ///< Elements of a vector in statements that are not tiled.
+  unsigned lanes;                       ///< Elements of a vector in statements that are not tiled.
   unsigned panelTiles = 64;             ///< MatrixPlan::tiles of every statement.
   bool countChunks = false;             ///< Tiled sums count the chunks that they visit (LoweredKernel::countedSums).
 

@@ -105,7 +105,6 @@ enum { ATTN_THREAD_WORK = 1 << 18 };
 /* Computes one tensor. A call takes the first variant within whose limit it is; the last has none. */
 typedef struct {
   attn_expression work; /* its operations, at most; of length 0 where they are not known */
-  int64_t variant_count;
   const attn_variant *variants;
 } attn_step;
 
