@@ -36,9 +36,12 @@ class Program:
         )
 
     def ask(self, command: str) -> float:
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
+        try:
+            self.process.stdin.write(command + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
         if not answer:
             sys.exit(f"the C program stopped at '{command}'")
         return float(answer)

@@ -36,6 +36,7 @@ Program::Program(std::string_view source, const CompileOptions &options)
     : options(options), context(dialects(), MLIRContext::Threading::DISABLED),
       sources(sourceManager(source, options.name)), report(text), handler(sources, &context, report) {
   context.loadAllAvailableDialects();
+  context.printOpOnDiagnostic(false); // errors are about the source
 }
 
 llvm::Error Program::reported(const llvm::Twine &otherwise) {

@@ -10,11 +10,23 @@
 // Of what depends on the query alone the lowering computes one number a query anyway; it is hoisted only where it is a
 // reduction within a reduction.
 //
+// The same goes for the features of attention in linear time, which a matrix product reads again for each column:
+//
+//   state[d, e]  = sum[n](exp(k[n, d]) * v[n, e])
+//
+// becomes
+//
+//   feature[n, d] = exp(k[n, d])
+//   state[d, e]   = sum[n](feature[n, d] * v[n, e])
+//
 //===----------------------------------------------------------------------===//
 
+#include "Form.h"
+#include "Product.h"
 #include "Rewrites.h"
 #include "Scores.h"
 #include "attn/Analysis/Cost.h"
+#include "attn/Analysis/PlacedSum.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -33,6 +45,53 @@ static bool isCostly(Value value) {
   return anyInSlice(value, [](Operation *op) { return isFunction(op) || isa<ReduceOp, arith::DivFOp>(op); });
 }
 
+/// An element that `factor` reads by all of its indices, and by nothing else: what has an element for each of those
+/// takes no more memory than it. Null where there is none.
+static ReadOp readByAllIndices(const Factor &factor) {
+  ReadOp found;
+  anyInSlice(factor.value, [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    bool isByAll = read && read.getSubscripts().size() == factor.indices.size() &&
+                   llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>) &&
+                   dependence(read.getSubscripts()).size() == factor.indices.size();
+    if (isByAll)
+      found = read;
+    return isByAll;
+  });
+  return found;
+}
+
+/// Whether `factor`, of the terms of `sum`, calls functions, and is the same for some indices of `tensor`.
+static bool isFeature(const Factor &factor, ReduceOp sum, TensorOp tensor) {
+  auto changesFactor = [&](BlockArgument index) { return factor.indices.contains(index); };
+  return llvm::any_of(sum.getBody().getArguments(), changesFactor) &&
+         !llvm::all_of(tensor.getBody().getArguments(), changesFactor) && !reduces(factor.value) &&
+         anyInSlice(factor.value, isFunction);
+}
+
+static void hoistFeatures(TensorOp tensor) {
+  if (isStoredWithPairs(tensor) || PlacedSum::of(tensor))
+    return;
+  for (ReduceOp sum : llvm::to_vector(tensor.getBody().front().getOps<ReduceOp>())) {
+    if (sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()))
+      continue;
+    for (Factor factor : Product::of(yielded(sum.getBody())).factors) {
+      ReadOp read = isFeature(factor, sum, tensor) ? readByAllIndices(factor) : ReadOp();
+      if (!read)
+        continue;
+      OpBuilder builder(factor.value.getContext());
+      builder.setInsertionPointAfterValue(factor.value);
+      Value element = hoist(factor.value, tensor, (tensor.getName() + "_feature").str(), builder,
+                            cast<BlockArgument>(read.getSubscripts().back()));
+      noteRewrite(tensor, "hoist",
+                  "a factor of '" + tensor.getName() +
+                      "' calls functions, and is the same for all its columns; it is computed once, as '" +
+                      tensorName(element.getDefiningOp<ReadOp>().getTensor()) + "'");
+      factor.value.replaceAllUsesWith(element);
+    }
+  }
+}
+
 namespace {
 struct Hoist : attn::impl::AttnHoistBase<Hoist> {
   void runOnOperation() override {
@@ -44,6 +103,8 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
       if (auto sum = dyn_cast<WeightedSumOp>(formula.op))
         hoistFrom(yielded(sum.getBody(), 1), false, formula, queries);
     }
+    for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
+      hoistFeatures(tensor);
   }
 
   void hoistFrom(Value value, bool nested, const PairFormula &formula, const IndexSet &queries);

@@ -32,3 +32,55 @@ attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
   %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[M, N], f32>
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// Features of keys, which the state reads for each column of the values, are computed once. Those of one number for each
+// element are not stored, and neither is what costs no more than reading it.
+// CHECK-LABEL: attn.kernel @linear(
+// CHECK-NEXT:    %state_feature = attn.tensor "state_feature"(%n: N, %d: D) : f32 {
+// CHECK-NEXT:      %0 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:      %1 = math.exp %0 : f32
+// CHECK-NEXT:      attn.yield %1 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %state = attn.tensor "state"(%d: D, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        %1 = attn.read %state_feature[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:        %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+// CHECK:         %total = attn.tensor "total"
+// CHECK-NEXT:      attn.reduce sum
+// CHECK-NEXT:        attn.read %k
+// CHECK-NEXT:        math.exp
+// CHECK:         %cheap = attn.tensor "cheap"
+// CHECK-NEXT:      attn.reduce sum
+// CHECK-NEXT:        attn.read %k
+// CHECK-NEXT:        math.absf
+attn.kernel @linear(%k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %state = attn.tensor "state"(%d: D, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %2 = math.exp %1 : f32
+      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %total = attn.tensor "total"(%d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %2 = math.exp %1 : f32
+      attn.yield %2 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %cheap = attn.tensor "cheap"(%d: D, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %2 = math.absf %1 : f32
+      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %state : !attn.tensor<[D, E], f32> as f32, %total : !attn.tensor<[D], f32> as f32, %cheap : !attn.tensor<[D, E], f32> as f32
+}

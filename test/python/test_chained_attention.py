@@ -1,10 +1,15 @@
 """Attentions that take what another one gives: as queries, keys, values or a bias. Their gradients are PyTorch's."""
 
-import attn
+import functools
+
 import numpy as np
 import pytest
 
+import attn
+
 torch = pytest.importorskip("torch")
+
+compiled = functools.cache(attn.compile)  # for all sizes
 
 
 def attend(q, k, v, bias=0.0):
@@ -47,7 +52,7 @@ def test_gradients(chain, sizes):
     weight = torch.from_numpy(random.standard_normal(expected.shape))
     wanted = torch.autograd.grad((expected * weight).sum(), inputs, allow_unused=True)
     singles = [each.detach().float().requires_grad_() for each in inputs]
-    out = attn.compile(text)(*singles)
+    out = compiled(text)(*singles)
     torch.testing.assert_close(out, expected.float(), rtol=1e-4, atol=1e-5)
     (out * weight.float()).sum().backward()
     for single, want in zip(singles, wanted):

@@ -1,11 +1,15 @@
 """Numbers that a kernel compares with each other: a score and the greatest of its row, ranks, gradients of maxima."""
 
-import attn
+import functools
+
 import numpy as np
 import pytest
+
+import attn
 from formulas import softmax
 
 torch = pytest.importorskip("torch")
+compiled = functools.cache(attn.compile)  # for all sizes
 SIZES = [(1, 1, 1), (7, 9, 5), (7, 65, 64), (33, 63, 8), (65, 129, 40), (1, 2001, 64)]
 
 
@@ -16,7 +20,7 @@ def normal(*shapes, seed=0):
 
 @pytest.mark.parametrize("m, n, d", SIZES)
 def test_the_best_key_is_one_of_the_keys(m, n, d):
-    kernel = attn.compile(
+    kernel = compiled(
         """
         attention hardmax(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
           s[m, n] = sum[d](q[m, d] * k[n, d]) / sqrt(D)
@@ -32,7 +36,7 @@ def test_the_best_key_is_one_of_the_keys(m, n, d):
 
 @pytest.mark.parametrize("m, n, d", SIZES)
 def test_ranks_leave_so_many_keys(m, n, d):
-    kernel = attn.compile(
+    kernel = compiled(
         """
         attention ranks(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
           s[m, n]    = sum[d](q[m, d] * k[n, d])
@@ -62,7 +66,7 @@ TERMS = {
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_gradients_of_extremes_of_what_is_computed(kind, term, m, n, d):
     """Each row's gradient goes to one key: none is lost because two loops round a score differently."""
-    kernel = attn.compile(
+    kernel = compiled(
         f"attention best(q: f32[M, D], k: f32[N, D], c: f32[N]) {{\n b[m] = {kind}[n]({term})\n return b\n}}"
     )
     inputs = [torch.from_numpy(array).requires_grad_() for array in normal((m, d), (n, d), (n,))]
@@ -78,7 +82,7 @@ def test_gradients_of_extremes_of_what_is_computed(kind, term, m, n, d):
 
 
 def test_gradients_of_the_greatest_weight():
-    kernel = attn.compile(
+    kernel = compiled(
         """
         attention peak(q: f32[M, D], k: f32[N, D]) {
           w[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]) / sqrt(D))

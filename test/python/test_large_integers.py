@@ -1,10 +1,14 @@
 """Integers that 32 bits do not hold: limits of masks, subscripts that are clamped, ranges of indices."""
 
-import attn
+import functools
+
 import numpy as np
 import pytest
+
+import attn
 from formulas import softmax
 
+compiled = functools.cache(attn.compile)
 LARGEST = 2**63 - 1
 MASKED = """
 attention masked(q: f32[M, D], k: f32[N, D], v: f32[N, E], a: i64, b: i64) {{
@@ -33,7 +37,7 @@ def test_limits_may_be_the_largest_integers(mask, queries):
     """The largest integer is a common way to say that there is no limit."""
     random = np.random.default_rng(queries)
     q, k, v = (random.standard_normal((rows, 8)).astype(np.float32) for rows in (queries, 70, 70))
-    kernel = attn.compile(MASKED.format(mask))
+    kernel = compiled(MASKED.format(mask))
     m, n = np.arange(queries)[:, None].astype(object), np.arange(70)[None, :].astype(object)
     for a, b in ((LARGEST, 0), (LARGEST - 1, 0), (2**61 + 20, 2**61), (7, -(2**61)), (-LARGEST, 0), (40, 1)):
         expected = softmax(q @ k.T, MASKS[mask](m, n, a, b).astype(bool)) @ v

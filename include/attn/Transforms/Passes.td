@@ -687,7 +687,8 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
   let description = [{
     A part of a score, a weight or a value that depends on the key and not on the query, and costs more than a read (a reduction,
     a division or a function), becomes a tensor. What depends on the query alone is computed once for a query by the lowering; it
-    becomes a tensor only where it is a reduction within a reduction.
+    becomes a tensor only where it is a reduction within a reduction. So does a factor of a matrix product
+    that calls functions and that some index of the product does not change: the features of attention in linear time.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
