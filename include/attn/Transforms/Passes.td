@@ -348,7 +348,8 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
     are an input (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. What depends on only one of the two is
     computed once and stays. So does what is read at a subscript that might have to be clamped, terms of a sum that divide
     their last index (a rotated key reads its other half), and a sum whose terms have places, where it would not be the
-    only one of its statement.
+    only one of its statement; and tensors some of whose elements are compared with each other (a score with the greatest
+    of its row), which would be rounded differently if they were computed twice.
 
     ```mlir
     %last = attn.tensor "last"(%m: M) : i64 {
