@@ -13,7 +13,7 @@ template <typename T> static double readAs(const char *element) {
   return double(value);
 }
 
-template <typename T> static void writeAs(char *element, double value) {
+template <typename T, typename Value> static void writeAs(char *element, Value value) {
   T stored = T(value);
   std::memcpy(element, &stored, sizeof stored);
 }
@@ -56,10 +56,12 @@ static void writeElement(DLDataType dtype, char *element, double value) {
                               : writeHalf(element, value, llvm::APFloat::IEEEhalf());
   case kDLBfloat:
     return writeHalf(element, value, llvm::APFloat::BFloat());
-  case kDLInt: // Through i64: narrowing an integer wraps around, narrowing a double would be undefined.
-    return dtype.bits == 64   ? writeAs<int64_t>(element, value)
-           : dtype.bits == 32 ? writeAs<int32_t>(element, int64_t(value))
-                              : writeAs<int8_t>(element, int64_t(value));
+  case kDLInt: { // Through i64: narrowing an integer wraps around, narrowing a double would be undefined.
+    int64_t whole = value < 0x1p63 ? int64_t(value) : INT64_MAX; // which is 2^63 as a double
+    return dtype.bits == 64   ? writeAs<int64_t>(element, whole)
+           : dtype.bits == 32 ? writeAs<int32_t>(element, whole)
+                              : writeAs<int8_t>(element, whole);
+  }
   default:
     return writeAs<uint8_t>(element, int64_t(value));
   }
