@@ -8,41 +8,51 @@
 using namespace mlir;
 using namespace attn;
 
-using Tensors = llvm::SmallSetVector<Value, 4>;
+using Reads = llvm::SmallSetVector<Operation *, 4>;
 
-/// Adds to `tensors` those that `value` is an element of, or the opposite of one.
-static void addSelected(Value value, Tensors &tensors) {
+static Value tensorOf(Operation *read) { return cast<ReadOp>(read).getTensor(); }
+
+/// Adds to `reads` those whose elements `value` is one of, or the opposite of one.
+static void addSelected(Value value, Reads &reads) {
   Operation *op = value.getDefiningOp();
   if (auto read = dyn_cast_or_null<ReadOp>(op)) {
     auto tensor = read.getTensor().getDefiningOp<TensorOp>();
-    if (tensor && tensors.insert(tensor.getResult()))
-      addSelected(yielded(tensor.getBody()), tensors);
+    if (tensor && reads.insert(op))
+      addSelected(yielded(tensor.getBody()), reads);
   } else if (auto reduce = dyn_cast_or_null<ReduceOp>(op)) {
     if (reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min)
-      addSelected(yielded(reduce.getBody()), tensors);
+      addSelected(yielded(reduce.getBody()), reads);
   } else if (auto choice = dyn_cast_or_null<arith::SelectOp>(op)) {
-    addSelected(choice.getTrueValue(), tensors);
-    addSelected(choice.getFalseValue(), tensors);
+    addSelected(choice.getTrueValue(), reads);
+    addSelected(choice.getFalseValue(), reads);
   } else if (isa_and_nonnull<arith::MaximumFOp, arith::MinimumFOp, arith::NegFOp>(op)) {
     for (Value operand : op->getOperands())
-      addSelected(operand, tensors);
+      addSelected(operand, reads);
   }
+}
+
+/// Whether two reads in a formula are of one element, which the formula computes once where it is not stored.
+static bool isSameElement(Operation *a, Operation *b) {
+  return a->getParentOfType<TensorOp>() == b->getParentOfType<TensorOp>() &&
+         llvm::equal(cast<ReadOp>(a).getSubscripts(), cast<ReadOp>(b).getSubscripts());
 }
 
 llvm::DenseSet<Value> attn::comparedTensors(KernelOp kernel) {
   llvm::DenseSet<Value> compared;
   kernel.walk([&](arith::CmpFOp comparison) {
-    Tensors lhs, rhs;
+    Reads lhs, rhs;
     addSelected(comparison.getLhs(), lhs);
     addSelected(comparison.getRhs(), rhs);
-    Tensors both, beneath; // beneath: what others of both are elements of
-    for (Value tensor : lhs)
-      if (rhs.contains(tensor))
-        both.insert(tensor);
+    llvm::SmallSetVector<Value, 4> both;
+    for (Operation *a : lhs)
+      for (Operation *b : rhs)
+        if (tensorOf(a) == tensorOf(b) && !isSameElement(a, b))
+          both.insert(tensorOf(a));
+    Reads beneath; // what those of both are elements of
     for (Value tensor : both)
       addSelected(yielded(bodyOf(tensor)), beneath);
     for (Value tensor : both)
-      if (!beneath.contains(tensor))
+      if (llvm::none_of(beneath, [&](Operation *read) { return tensorOf(read) == tensor; }))
         compared.insert(tensor);
   });
   return compared;

@@ -175,8 +175,10 @@ static llvm::Expected<Machine> describe(llvm::StringRef given) {
 }
 
 llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
-  llvm::Expected<llvm::Expected<Machine>> machine = lowering::guarded([&] { return describe(given); });
-  if (!machine)
-    return machine.takeError();
-  return std::move(*machine);
+  lowering::silenceHalide();
+  try {
+    return describe(given);
+  } catch (const Halide::Error &error) {
+    return llvm::createStringError("the target " + given + " is none of Halide's: " + error.what());
+  }
 }

@@ -14,7 +14,7 @@ from test_gpu import missing_opencl
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 # "Save this as `NAME`:" and a block; or a block of its own.
-BLOCK = re.compile(r"(?:Save this as `(?P<file>[^`]+)`:\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:Save\s+this\s+as\s+`(?P<file>[^`]+)`:\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 def blocks(path):
