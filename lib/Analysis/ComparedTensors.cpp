@@ -10,7 +10,7 @@ using namespace attn;
 
 using Reads = llvm::SmallSetVector<Operation *, 4>;
 
-static Value tensorOf(Operation *read) { return cast<ReadOp>(read).getTensor(); }
+static Value tensorReadBy(Operation *read) { return cast<ReadOp>(read).getTensor(); }
 
 /// Adds to `reads` those whose elements `value` is one of, or the opposite of one.
 static void addSelected(Value value, Reads &reads) {
@@ -46,13 +46,13 @@ llvm::DenseSet<Value> attn::comparedTensors(KernelOp kernel) {
     llvm::SmallSetVector<Value, 4> both;
     for (Operation *a : lhs)
       for (Operation *b : rhs)
-        if (tensorOf(a) == tensorOf(b) && !isSameElement(a, b))
-          both.insert(tensorOf(a));
+        if (tensorReadBy(a) == tensorReadBy(b) && !isSameElement(a, b))
+          both.insert(tensorReadBy(a));
     Reads beneath; // what those of both are elements of
     for (Value tensor : both)
       addSelected(yielded(bodyOf(tensor)), beneath);
     for (Value tensor : both)
-      if (llvm::none_of(beneath, [&](Operation *read) { return tensorOf(read) == tensor; }))
+      if (llvm::none_of(beneath, [&](Operation *read) { return tensorReadBy(read) == tensor; }))
         compared.insert(tensor);
   });
   return compared;

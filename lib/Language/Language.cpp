@@ -71,11 +71,11 @@ static std::vector<const Kernel *> selectKernels(const File &file, const Languag
 static bool checkOptions(const File &file, const LanguageOptions &options, Diagnostics &diagnostics) {
   if (file.kernels.empty())
     return true;
-  bool isRight = true;
+  bool areRight = true;
   StringRef place = file.kernels.front().name;
   auto fail = [&](const std::string &message) {
     diagnostics.error(place, message);
-    isRight = false;
+    areRight = false;
   };
   if (!options.dtype.empty() && !llvm::is_contained({"f32", "bf16", "f16"}, options.dtype))
     fail(formatv("--dtype={0}: the dtype must be f32, bf16 or f16", options.dtype));
@@ -84,7 +84,7 @@ static bool checkOptions(const File &file, const LanguageOptions &options, Diagn
       fail(formatv("--set {0}={1}: a size cannot be negative", size.first(), size.second));
     else if (size.second > longestDimension)
       fail(formatv("--set {0}={1}: a size is at most {2}", size.first(), size.second, longestDimension));
-  return isRight;
+  return areRight;
 }
 
 static void checkSetSizes(const Kernel &first, const LanguageOptions &options, llvm::ArrayRef<std::string> known,
@@ -103,9 +103,11 @@ OwningOpRef<ModuleOp> attn::parseSource(llvm::SourceMgr &sources, MLIRContext &c
   Diagnostics diagnostics(sources);
   File file = parse(mainSource(sources), diagnostics);
   checkKernelNames(file, diagnostics);
-  bool isRight = checkOptions(file, options, diagnostics);
+  bool areRight = checkOptions(file, options, diagnostics);
   FunctionTable functions(file, diagnostics);
   std::vector<const Kernel *> selected = selectKernels(file, options, diagnostics);
+  if (!areRight) // what kernels make of them would be reported once more
+    selected.clear();
 
   OpBuilder builder(&context);
   unsigned main = sources.getMainFileID();
@@ -116,12 +118,12 @@ OwningOpRef<ModuleOp> attn::parseSource(llvm::SourceMgr &sources, MLIRContext &c
   bool broken = false;
   for (const Kernel *kernel : selected) {
     broken |= kernel->broken;
-    if (!kernel->broken && isRight)
+    if (!kernel->broken)
       emitKernel(*kernel, functions, file, options, builder, sources, diagnostics, knownSizes);
   }
   llvm::sort(knownSizes);
   knownSizes.erase(llvm::unique(knownSizes), knownSizes.end());
-  if (!selected.empty() && !broken && isRight)
+  if (!selected.empty() && !broken)
     checkSetSizes(*selected.front(), options, knownSizes, diagnostics);
 
   diagnostics.print(errors);
