@@ -139,7 +139,7 @@ Expression FormulaWriter::size(SizeAttr size) {
 
 std::string FormulaWriter::subscript(mlir::Value value, SizeAttr size) {
   Expression index = write(value);
-  if (mlir::isa<mlir::BlockArgument>(value) || isInRange(value, size))
+  if (isInRange(value, size))
     return index.operand();
   return fmt::format("subscript({}, {})", index.text, subtract(this->size(size), integer(1)).text);
 }

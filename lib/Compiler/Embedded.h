@@ -3,14 +3,17 @@
 #ifndef ATTN_LIB_COMPILER_EMBEDDED_H
 #define ATTN_LIB_COMPILER_EMBEDDED_H
 
+#include "attn/Plan/GpuPlan.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <string>
 
 namespace attn {
 
-/// lib/Runtime as LLVM bitcode for an architecture (llvm::Triple's name of it); empty where there is none.
-llvm::StringRef runtimeBitcode(llvm::StringRef architecture);
+/// Halide's runtime and lib/Runtime as assembly for Linux on an architecture, "x86_64" or "aarch64", with what
+/// drives `devices`.
+std::string runtimeAssembly(llvm::StringRef architecture, llvm::ArrayRef<Device> devices);
 /// Halide's runtime for this machine, as an object.
 llvm::StringRef halideRuntimeObject();
 /// The text of include/attn/Runtime/DLPack.h and Runtime.h.

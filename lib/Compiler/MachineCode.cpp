@@ -17,9 +17,7 @@
 
 using namespace attn;
 
-/// The back ends for the processors that lib/Runtime is compiled for. LLVM's other twenty could serve no kernel, and
-/// would double the size of a Python package that has LLVM inside.
-static void initializeTargets() {
+void attn::initializeTargets() {
   static std::once_flag once;
   std::call_once(once, [] {
     LLVMInitializeX86TargetInfo();
@@ -37,6 +35,25 @@ static void initializeTargets() {
 
 llvm::Expected<std::unique_ptr<llvm::Module>> attn::readBitcode(llvm::StringRef bitcode, llvm::LLVMContext &context) {
   return llvm::parseBitcodeFile(llvm::MemoryBufferRef(bitcode, "kernel"), context);
+}
+
+/// Forgets the flags by which Halide's own code generator knows a module's processor: each function says its own.
+static void dropHalideFlags(llvm::Module &module) {
+  llvm::SmallVector<llvm::Module::ModuleFlagEntry> flags;
+  module.getModuleFlagsMetadata(flags);
+  if (llvm::NamedMDNode *node = module.getModuleFlagsMetadata())
+    node->eraseFromParent();
+  for (const llvm::Module::ModuleFlagEntry &flag : flags)
+    if (!flag.Key->getString().starts_with("halide_"))
+      module.addModuleFlag(flag.Behavior, flag.Key->getString(), flag.Val);
+}
+
+llvm::Expected<std::unique_ptr<llvm::Module>> attn::readHalideBitcode(llvm::StringRef bitcode,
+                                                                      llvm::LLVMContext &context) {
+  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, context);
+  if (module)
+    dropHalideFlags(**module);
+  return module;
 }
 
 static llvm::Expected<std::unique_ptr<llvm::TargetMachine>> targetMachine(const llvm::Module &module) {

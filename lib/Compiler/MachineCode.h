@@ -19,8 +19,15 @@ namespace attn {
 
 enum class MachineCodeKind { Assembly, Object };
 
+/// Registers the back ends for the processors that lib/Runtime is compiled for, if they are not yet. LLVM's other
+/// twenty could serve no kernel, and would double the size of a Python package that has LLVM inside.
+void initializeTargets();
+
 /// Reads bitcode into `context`.
 llvm::Expected<std::unique_ptr<llvm::Module>> readBitcode(llvm::StringRef bitcode, llvm::LLVMContext &context);
+
+/// The same for what Halide wrote, so that it can be linked to other modules.
+llvm::Expected<std::unique_ptr<llvm::Module>> readHalideBitcode(llvm::StringRef bitcode, llvm::LLVMContext &context);
 
 /// Compiles `module` for its triple, and each function for its own target-cpu and target-features.
 llvm::Expected<std::string> emitMachineCode(llvm::Module &module, MachineCodeKind kind);

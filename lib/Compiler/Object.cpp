@@ -3,10 +3,15 @@
 #include "Object.h"
 
 #include "Embedded.h"
+#include "Functions.h"
 #include "Launch.h"
 #include "MachineCode.h"
 #include "Wrapper.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/IR/Constants.h"
 #include "llvm/Linker/Linker.h"
+#include "llvm/Object/ModuleSymbolTable.h"
 
 using namespace attn;
 
@@ -14,16 +19,15 @@ std::string attn::halideFunction(llvm::StringRef kernel) { return "attn_kernel_"
 std::string attn::halideCheckingFunction(llvm::StringRef kernel) { return "attn_bounds_" + kernel.str(); }
 
 struct ObjectBuilder::Implementation {
-  std::string target;
   std::vector<Device> devices;
   bool runtime;
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> module;
+  llvm::StringSet<> runtimeSymbols; ///< What it defines and what it calls.
 };
 
 ObjectBuilder::ObjectBuilder(llvm::ArrayRef<Machine> machines, bool runtime)
     : implementation(std::make_unique<Implementation>()) {
-  implementation->target = machines.front().target;
   for (const Machine &machine : machines)
     implementation->devices.push_back(machine.device);
   implementation->runtime = runtime;
@@ -37,112 +41,53 @@ static llvm::Error link(llvm::Module &into, std::unique_ptr<llvm::Module> module
   return llvm::Error::success();
 }
 
-/// Forgets the flags by which Halide's own code generator knows a module's processor: each function says its own.
-static void dropHalideFlags(llvm::Module &module) {
-  llvm::SmallVector<llvm::Module::ModuleFlagEntry> flags;
-  module.getModuleFlagsMetadata(flags);
-  if (llvm::NamedMDNode *node = module.getModuleFlagsMetadata())
-    node->eraseFromParent();
-  for (const llvm::Module::ModuleFlagEntry &flag : flags)
-    if (!flag.Key->getString().starts_with("halide_"))
-      module.addModuleFlag(flag.Behavior, flag.Key->getString(), flag.Val);
-}
-
-static llvm::Expected<std::unique_ptr<llvm::Module>> readHalideBitcode(llvm::StringRef bitcode,
-                                                                       llvm::LLVMContext &context) {
-  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, context);
-  if (module)
-    dropHalideFlags(**module);
-  return module;
-}
-
-/// Hides what Halide exports for a kernel, but for the function that is called from outside.
+/// Hides what Halide exports for a kernel, but for `function`, which is called from outside.
 static void hideStrongSymbols(llvm::Module &module, llvm::StringRef function) {
   for (llvm::GlobalValue &value : module.global_values())
     if (!value.isDeclaration() && value.hasExternalLinkage() && value.getName() != function)
       value.setLinkage(llvm::GlobalValue::InternalLinkage);
 }
 
-/// Our runtime's functions take the place of Halide's of the same name, such as halide_error.
-static void replaceDefinitions(llvm::Module &module, const llvm::Module &by) {
-  for (const llvm::Function &function : by)
-    if (!function.isDeclaration() && !function.hasLocalLinkage())
-      if (llvm::Function *other = module.getFunction(function.getName()))
-        other->deleteBody();
-}
-
-static void makeWeak(llvm::Module &module) {
-  for (llvm::GlobalValue &value : module.global_values())
-    if (!value.isDeclaration() && !value.hasLocalLinkage())
-      value.setLinkage(llvm::GlobalValue::WeakAnyLinkage);
-}
-
-static llvm::StringRef runtimeFor(const llvm::Triple &triple) {
-  return triple.isOSLinux() ? runtimeBitcode(llvm::Triple::getArchTypeName(triple.getArch())) : "";
+/// Halide gives each name a number that depends on what else the process has compiled, and on the order in which its
+/// threads did. Objects are to be reproducible, so numbers are dropped from what is left of names: those of parallel
+/// loops, which become functions, and those of memory in texts of errors.
+static void dropNumbers(llvm::Module &module, llvm::StringRef loops) {
+  for (auto [count, loop] : llvm::enumerate(llvm::make_filter_range(module, [](llvm::Function &each) {
+         return each.hasLocalLinkage() && each.getName().contains("_par_for_");
+       })))
+    loop.setName(loops + llvm::Twine(count));
+  for (llvm::GlobalVariable &global : llvm::make_early_inc_range(module.globals())) {
+    auto *data = global.hasInitializer() ? llvm::dyn_cast<llvm::ConstantDataArray>(global.getInitializer()) : nullptr;
+    if (!data || !data->isCString())
+      continue;
+    std::string name = withoutNumbers(data->getAsCString());
+    if (name.size() == data->getAsCString().size())
+      continue;
+    llvm::Constant *text = llvm::ConstantDataArray::getString(module.getContext(), name);
+    auto *renamed =
+        new llvm::GlobalVariable(module, text->getType(), /*isConstant=*/true, global.getLinkage(), text, "", &global);
+    renamed->copyAttributesFrom(&global);
+    renamed->takeName(&global);
+    global.replaceAllUsesWith(renamed);
+    global.eraseFromParent();
+  }
 }
 
 static llvm::Error checkTarget(const llvm::Triple &triple) {
-  if (!runtimeFor(triple).empty())
+  if (triple.isOSLinux() && (triple.getArch() == llvm::Triple::x86_64 || triple.getArch() == llvm::Triple::aarch64))
     return llvm::Error::success();
   return llvm::createStringError("there is no runtime for the target " + triple.str() +
                                  ": objects can be written for 64-bit x86 and ARM Linux");
 }
 
-/// Of the runtime: Cuda.c or OpenCl.c.
-static bool isOfDevice(llvm::StringRef function, Device device) {
-  if (device == Device::Cuda)
-    return function.starts_with("halide_cuda_") || function == "attn_set_cuda_stream" ||
-           function == "attn_cuda_multiprocessors" || function == "attn_cuda_tensor_map";
-  return function.starts_with("halide_opencl_") || function == "halide_acquire_cl_context" ||
-         function == "halide_release_cl_context" || function == "attn_set_opencl_queue";
-}
-
-/// Objects without kernels for a device need no function of the system to load its driver.
-static void dropDevice(llvm::Module &runtime, Device device) {
-  // They call each other.
-  for (llvm::Function &function : runtime)
-    if (isOfDevice(function.getName(), device) && !function.isDeclaration())
-      function.deleteBody();
-  for (llvm::Function &function : llvm::make_early_inc_range(runtime))
-    if (isOfDevice(function.getName(), device) && function.use_empty())
-      function.eraseFromParent();
-  // What they alone have called.
-  bool changed = true;
-  while (std::exchange(changed, false))
-    for (llvm::Function &function : llvm::make_early_inc_range(runtime))
-      if ((function.hasLocalLinkage() || function.isDeclaration()) && function.use_empty()) {
-        function.eraseFromParent();
-        changed = true;
-      }
-}
-
-static llvm::Expected<std::unique_ptr<llvm::Module>> readRuntime(const llvm::Module &like,
-                                                                 llvm::ArrayRef<Device> devices) {
-  const llvm::Triple &triple = like.getTargetTriple();
-  if (llvm::Error error = checkTarget(triple))
-    return error;
-  llvm::StringRef bitcode = runtimeFor(triple);
-  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(bitcode, like.getContext());
-  if (module) {
-    for (Device device : {Device::Cuda, Device::OpenCl})
-      if (!llvm::is_contained(devices, device))
-        dropDevice(**module, device);
-    (*module)->setTargetTriple(triple);
-    (*module)->setDataLayout(like.getDataLayout());
-    makeWeak(**module);
-  }
-  return module;
-}
-
 llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::string &prefix) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  // One after the other: Halide counts the names it makes up over all threads, and objects are to be reproducible.
-  for (const HalideFunction *function : functionsOf(kernel)) {
+  llvm::Expected<std::vector<std::string>> bitcodes = compileFunctions(kernel, prefix);
+  if (!bitcodes)
+    return bitcodes.takeError();
+  for (auto [function, bitcode] : llvm::zip_equal(functionsOf(kernel), *bitcodes)) {
     std::string name = prefix + "_" + function->name(), argv = name + "_argv";
-    llvm::Expected<std::string> bitcode = function->bitcode(name);
-    if (!bitcode)
-      return bitcode.takeError();
-    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(*bitcode, implementation->context);
+    llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(bitcode, implementation->context);
     if (!read)
       return read.takeError();
     if (!(*read)->getFunction(argv))
@@ -150,6 +95,7 @@ llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::
     if (llvm::Error error = checkTarget((*read)->getTargetTriple()))
       return error;
     hideStrongSymbols(**read, argv);
+    dropNumbers(**read, name + "_loop_");
     if (!module)
       module = std::move(*read);
     else if (llvm::Error error = link(*module, std::move(*read)))
@@ -175,10 +121,6 @@ llvm::Expected<std::vector<ProgramInterface>> ObjectBuilder::addPrograms(llvm::A
 
 llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::ArrayRef<LoweredKernel> checking,
                                const KernelInterface &interface, llvm::StringRef targets) {
-  // The runtime comes first, so that no kernel takes the name of one of its functions.
-  if (implementation->runtime && !implementation->module)
-    if (llvm::Error error = startWithRuntime())
-      return error;
   const std::string &name = interface.name;
   auto programs = addPrograms(kernels, interface, interface.outputs.size(), halideFunction(name));
   if (!programs)
@@ -186,31 +128,30 @@ llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::Arra
   auto checks = addPrograms(checking, interface, 2 * interface.bounds.size(), halideCheckingFunction(name));
   if (!checks)
     return checks.takeError();
-  if (llvm::Error error = addWrapper(*implementation->module, interface, *programs, *checks, targets))
-    return error;
+  addRuntime();
+  llvm::Module &module = *implementation->module;
+  if (module.getNamedValue(name) || implementation->runtimeSymbols.contains(name))
+    return llvm::createStringError("a kernel cannot be named '" + name +
+                                   "': its object needs another function of this name");
+  addWrapper(module, interface, *programs, *checks, targets);
   for (const auto *list : {&*programs, &*checks})
     for (const ProgramInterface &program : *list)
       for (const StepInterface &step : program.steps)
         for (const VariantInterface &variant : step.variants)
           if (!variant.function.empty())
-            implementation->module->getFunction(variant.function + "_argv")
-                ->setLinkage(llvm::GlobalValue::InternalLinkage);
+            module.getFunction(variant.function + "_argv")->setLinkage(llvm::GlobalValue::InternalLinkage);
   return llvm::Error::success();
 }
 
-llvm::Error ObjectBuilder::startWithRuntime() {
-  llvm::Expected<std::string> bitcode = halideRuntimeBitcode(implementation->target, implementation->devices);
-  if (!bitcode)
-    return bitcode.takeError();
-  llvm::Expected<std::unique_ptr<llvm::Module>> halide = readHalideBitcode(*bitcode, implementation->context);
-  if (!halide)
-    return halide.takeError();
-  llvm::Expected<std::unique_ptr<llvm::Module>> own = readRuntime(**halide, implementation->devices);
-  if (!own)
-    return own.takeError();
-  implementation->module = std::move(*halide);
-  replaceDefinitions(*implementation->module, **own);
-  return link(*implementation->module, std::move(*own));
+void ObjectBuilder::addRuntime() {
+  llvm::Module &module = *implementation->module;
+  if (!implementation->runtime || !module.getModuleInlineAsm().empty())
+    return;
+  module.appendModuleInlineAsm(runtimeAssembly(module.getTargetTriple().getArchName(), implementation->devices));
+  initializeTargets(); // for the assembler
+  llvm::ModuleSymbolTable::CollectAsmSymbols(module, [&](llvm::StringRef name, llvm::object::BasicSymbolRef::Flags) {
+    implementation->runtimeSymbols.insert(name);
+  });
 }
 
 llvm::Expected<std::string> ObjectBuilder::finish() {

@@ -29,7 +29,8 @@ public:
   llvm::Expected<std::string> finish();
 
 private:
-  llvm::Error startWithRuntime();
+  /// Once: as assembly, which LLVM adds to the object without compiling it.
+  void addRuntime();
   /// Adds the functions FUNCTION_NAME of a kernel.
   llvm::Error addFunctions(const LoweredKernel &kernel, const std::string &function);
   /// The same for each of several sets of instructions.

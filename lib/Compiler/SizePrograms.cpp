@@ -5,30 +5,6 @@
 using namespace attn;
 using mlir::StringAttr;
 
-static llvm::StringRef sourceOperator(SizeKind kind) {
-  switch (kind) {
-  case SizeKind::FloorDiv:
-    return "//";
-  case SizeKind::Mod:
-    return "%";
-  default:
-    return stringifySizeKind(kind);
-  }
-}
-
-static std::string text(SizeAttr size, int minimum) {
-  if (size.isConstant())
-    return std::to_string(size.getValue());
-  if (size.isName())
-    return size.getName().str();
-  int level = size.getKind() == SizeKind::Add || size.getKind() == SizeKind::Sub ? 1 : 2;
-  std::string inner =
-      text(size.getLhs(), level) + " " + sourceOperator(size.getKind()).str() + " " + text(size.getRhs(), level + 1);
-  return level < minimum ? "(" + inner + ")" : inner;
-}
-
-std::string attn::sizeText(SizeAttr size) { return text(size, 0); }
-
 static attn_opcode opcode(SizeKind kind) {
   switch (kind) {
   case SizeKind::Add:
@@ -62,7 +38,7 @@ static void append(SizeAttr size, const SizePositions &positions, std::vector<at
 }
 
 SizeProgram attn::sizeProgram(SizeAttr size, const SizePositions &positions) {
-  SizeProgram program{sizeText(size), {}};
+  SizeProgram program{size.str(), {}};
   append(size, positions, program.code);
   return program;
 }
@@ -94,7 +70,7 @@ StringAttr attn::solvableName(SizeAttr size, const SizePositions &positions) {
 }
 
 SizeProgram attn::solutionProgram(SizeAttr size, StringAttr name, const SizePositions &positions) {
-  SizeProgram program{sizeText(size), {{ATTN_PUSH_DIMENSION, 0}}};
+  SizeProgram program{size.str(), {{ATTN_PUSH_DIMENSION, 0}}};
   std::vector<attn_instruction> &code = program.code;
   while (!size.isName()) {
     bool left = contains(size.getLhs(), name);

@@ -10,9 +10,6 @@ namespace attn {
 /// Positions of the sizes that are known, by name.
 using SizePositions = llvm::StringMap<int64_t>;
 
-/// `size` in the language's syntax: "H * D", "N // 16".
-std::string sizeText(SizeAttr size);
-
 /// The program that computes `size`. All its names have positions.
 SizeProgram sizeProgram(SizeAttr size, const SizePositions &positions);
 

@@ -8,12 +8,8 @@
 
 using namespace attn;
 
-llvm::Error attn::addWrapper(llvm::Module &module, const KernelInterface &interface,
-                             llvm::ArrayRef<ProgramInterface> programs, llvm::ArrayRef<ProgramInterface> checking,
-                             llvm::StringRef targets) {
-  if (module.getNamedValue(interface.name))
-    return llvm::createStringError("a kernel cannot be named '" + interface.name +
-                                   "': its object needs another function of this name");
+void attn::addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::ArrayRef<ProgramInterface> programs,
+                      llvm::ArrayRef<ProgramInterface> checking, llvm::StringRef targets) {
   llvm::IRBuilder<> builder(module.getContext());
   llvm::Type *integer = builder.getInt32Ty(), *pointer = builder.getPtrTy();
   llvm::FunctionCallee canUse = module.getOrInsertFunction("halide_can_use_target_features", integer, integer, pointer);
@@ -40,5 +36,4 @@ llvm::Error attn::addWrapper(llvm::Module &module, const KernelInterface &interf
   llvm::FunctionCallee invoke =
       module.getOrInsertFunction(checking.empty() ? "attn_invoke" : "attn_invoke_checked", invokeType);
   builder.CreateRet(builder.CreateCall(invoke, arguments));
-  return llvm::Error::success();
 }

@@ -5,7 +5,6 @@
 
 #include "Interface.h"
 #include "llvm/IR/Module.h"
-#include "llvm/Support/Error.h"
 
 namespace attn {
 
@@ -18,9 +17,8 @@ namespace attn {
 ///
 /// It runs the first of `programs` whose instructions the processor has; where it has those of none, the error names
 /// `targets`. `checking` are those of its checking kernel, none where it has none.
-llvm::Error addWrapper(llvm::Module &module, const KernelInterface &interface,
-                       llvm::ArrayRef<ProgramInterface> programs, llvm::ArrayRef<ProgramInterface> checking,
-                       llvm::StringRef targets);
+void addWrapper(llvm::Module &module, const KernelInterface &interface, llvm::ArrayRef<ProgramInterface> programs,
+                llvm::ArrayRef<ProgramInterface> checking, llvm::StringRef targets);
 
 } // namespace attn
 

@@ -2,6 +2,7 @@
 
 #include "Implementation.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -15,6 +16,20 @@ using Halide::Target;
 /// when the bitcode becomes an object.)
 Halide::Target lowering::loweringTarget(const Machine &machine) {
   return Target(machine.target).with_feature(Target::StrictFloat).with_feature(Target::NoBoundsQuery);
+}
+
+std::string attn::withoutNumbers(llvm::StringRef name) {
+  std::string result;
+  while (!name.empty()) {
+    llvm::StringRef rest = name.drop_front(1), number = rest.take_while(llvm::isDigit);
+    if (name.front() == '$' && !number.empty()) {
+      name = rest.drop_front(number.size());
+    } else {
+      result += name.front();
+      name = rest;
+    }
+  }
+  return result;
 }
 
 namespace {

@@ -191,16 +191,16 @@ Expr RegionLowering::subscript(ReadOp read, unsigned dimension) {
   mlir::Value value = read.getSubscripts()[dimension];
   Expr top = kernel.lastIndex(read.getTensor(), dimension);
   auto found = environment.indices.find(value);
+  SizeAttr size = read.getTensor().getType().getShape()[dimension];
   if (found != environment.indices.end()) {
-    // The variable itself: inside unless its loop is padded (sizes that differ were rejected by the front end or
-    // give a part of the dimension).
-    return found->second.padded ? Halide::clamp(found->second.expr, 0, top) : found->second.expr;
+    // The variable itself: inside unless its loop is padded, or it is what `n + 0` of another dimension has become.
+    bool isInside = !found->second.padded && isInRange(value, size);
+    return isInside ? found->second.expr : Halide::clamp(found->second.expr, 0, top);
   }
   auto kept = environment.subscripts.find(value);
   if (kept != environment.subscripts.end() && Halide::Internal::equal(kept->second.top, top))
     return Halide::unsafe_promise_clamped(kept->second.expr, 0, top);
-  if (std::optional<TwoDigits> digits = TwoDigits::of(value);
-      digits && isInRange(value, read.getTensor().getType().getShape()[dimension]))
+  if (std::optional<TwoDigits> digits = TwoDigits::of(value); digits && isInRange(value, size))
     return Halide::clamp(expression(digits->high) * extent(kernel, indexSize(digits->low)) + expression(digits->low), 0,
                          top);
   Scalar index = lower(value);

@@ -70,21 +70,26 @@ Expr Scatter::addTotals() {
   for (mlir::Value condition : placed.conditions)
     terms.where(PlainRegion(kernel, environment).expression(condition));
 
-  std::vector<Expr> place, element(along.begin(), along.end());
-  for (const Var &var : along)
-    for (auto [position, value] : placed.places)
-      if (vars[vars.size() - 1 - position].same_as(var))
-        place.push_back(placeOf(value, op.getBody().getArgument(position), kernel, environment));
-  std::vector<Var> totalVars = along;
-  for (const Var &var : other) {
+  std::vector<Var> totalVars;
+  std::vector<Expr> place;
+  auto addOther = [&](const Var &var) {
     totalVars.push_back(var);
     place.push_back(var);
-    element.push_back(var);
-  }
-  if (isShared) {
-    totalVars.push_back(share);
-    place.push_back(share);
-  }
+  };
+  if (hasLanes)
+    addOther(vars[0]); // first, so that lanes lie together
+  for (const Var &var : along)
+    for (auto [position, value] : placed.places)
+      if (vars[vars.size() - 1 - position].same_as(var)) {
+        totalVars.push_back(var);
+        place.push_back(placeOf(value, op.getBody().getArgument(position), kernel, environment));
+      }
+  for (const Var &var : other)
+    if (!var.same_as(vars[0]))
+      addOther(var);
+  std::vector<Expr> element(totalVars.begin(), totalVars.end());
+  if (isShared)
+    addOther(share);
   Expr term = PlainRegion(kernel, environment).expression(yielded(placed.sum.getBody()));
   totals = Halide::Func(kernel.uniqueName(op.getName().str() + "_totals"));
   totals(totalVars) = Expr(0.0);
@@ -134,7 +139,7 @@ void Scatter::schedule() {
   else
     totals.compute_at(func, outer.front());
 
-  Var first = totals.args()[hasLanes ? along.size() : 0];
+  Var first = totals.args().front();
   totals.vectorize(first, width, TailStrategy::GuardWithIf);
   if (hasLanes) {
     std::vector<Halide::VarOrRVar> inside = {lane};

@@ -43,7 +43,7 @@ private:
   bool hasLanes;                         ///< They run along the last index, which is no place.
   bool isShared;                         ///< There are several totals, a share of the terms each.
   Halide::Var share;
-  Halide::Func totals; ///< (along…, other…, share)
+  Halide::Func totals; ///< (lanes, along…, other…, share)
   Halide::RDom terms;
 };
 

@@ -39,10 +39,9 @@ StepLowering::StepLowering(KernelOp kernel, const Plan &plan, Storage &storage, 
     : kernel(kernel), plan(plan), storage(storage), blocks(blocks) {}
 
 std::string StepLowering::uniqueName(llvm::StringRef base) {
-  int &count = names[base.str()];
-  std::string name = count == 0 ? base.str() : base.str() + "_" + std::to_string(count);
-  ++count;
-  return name;
+  std::string name = withoutNumbers(base); // `base` may be what a Func is called
+  int count = names[name]++;
+  return count == 0 ? name : name + "_" + std::to_string(count);
 }
 
 Expr StepLowering::size(mlir::StringAttr name) {
@@ -109,9 +108,10 @@ Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::
   return Halide::select(rowsBefore == 0, constant(value.type(), 0), before(tensor, at)) + value;
 }
 
-/// Whether there is only a block of `tensor`, whose indices begin where the block does.
-bool StepLowering::isBlockOfPairs(mlir::Value tensor) const {
-  return blocks && isPairs(tensor) && blocks->contains(tensor.getDefiningOp());
+/// Whether the buffer of `tensor` is that of a block, whose indices begin where the block does: of pairs there is no
+/// more, of what else blocks write a device's buffers are whole.
+bool StepLowering::isOfBlock(mlir::Value tensor) const {
+  return blocks && blocks->contains(tensor.getDefiningOp()) && (isPairs(tensor) || !plan.gpu);
 }
 
 Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
@@ -123,7 +123,7 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
                               uniqueName(tensorName(tensor)));
     for (int dimension = 0; dimension < buffer.dimensions(); ++dimension)
       buffer.dim(dimension).set_min(0);
-    if (isBlockOfPairs(tensor))
+    if (isOfBlock(tensor))
       for (mlir::BlockArgument index : tensor.getDefiningOp<TensorOp>().getBody().getArguments())
         buffer.dim(buffer.dimensions() - 1 - index.getArgNumber()).set_min(values(index).first);
     if (plan.gpu && type.getRank() > 0)
@@ -165,7 +165,7 @@ Expr StepLowering::rounded(Expr value, Halide::Type type) const {
 Expr StepLowering::lastIndex(mlir::Value tensor, unsigned dimension) {
   Halide::ImageParam all = buffer(tensor);
   Expr extent = all.dim(all.dimensions() - 1 - dimension).extent();
-  if (isBlockOfPairs(tensor))
+  if (isOfBlock(tensor))
     extent += values(tensor.getDefiningOp<TensorOp>().getBody().getArgument(dimension)).first;
   return extent - 1;
 }

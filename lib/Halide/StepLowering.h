@@ -72,7 +72,7 @@ public:
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
-  bool isBlockOfPairs(mlir::Value tensor) const;
+  bool isOfBlock(mlir::Value tensor) const;
   Halide::Expr axisValue(unsigned index);
   void addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp);
   void storeOnGpu(mlir::OpResult tensor, PlanKind kind);

@@ -44,10 +44,21 @@ private:
   friend class TileRegion;
   friend class ProductRegion;
 
+  /// The rows of a table that a product reads, a row for each pair (TileBand.cpp): those from `first` to `last` for the
+  /// pairs of a tile and a chunk.
+  struct Band {
+    mlir::Value row; ///< The subscript, which `read` has in this dimension.
+    ReadOp read;
+    unsigned dimension;
+    bool growsWithQuery, growsWithKey;
+    Halide::Expr first, last;
+  };
   /// A reduction over a dimension of queries and keys, such as q·k.
   struct Product {
-    Halide::Func func; ///< Of the chunk, (q, k, …), on `keys`.
-    Halide::Func sums; ///< Of the keys of a register tile, (q, k, keyTile, …).
+    mlir::Value reduction;
+    std::optional<Band> band; ///< In place of keys.
+    Halide::Func func;        ///< Of the chunk, (q, k, …), on `keys`.
+    Halide::Func sums;        ///< Of the keys of a register tile, (q, k, keyTile, …).
     Halide::RDom keys;
     Halide::RDom domain; ///< The reduction's.
     Halide::RDom rest;   ///< What pairs along the last index leave of it, if it may leave something.
@@ -104,11 +115,23 @@ private:
   std::vector<Halide::Expr> ofTile(std::vector<Halide::Expr> first, Halide::Expr whichTile) const;
   /// (first…, the chunk that the loop is at, tile, others…)
   std::vector<Halide::Expr> ofChunk(std::vector<Halide::Expr> first) const;
-  Halide::Expr addProduct(ReduceOp op, const Environment &environment);
+  Halide::Expr addProduct(ReduceOp op, Environment &environment);
+  /// The element of a product that is of the query, and of the key that `environment` has.
+  Halide::Expr productAt(Product &product, Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);
   /// A read that is contiguous along keys and not along queries.
   bool isAcross(ReadOp read, const Environment &environment) const;
   Halide::Expr addTransposed(ReadOp read, const Environment &environment);
+
+  // Rows of tables.
+  std::optional<Band> bandOf(ReduceOp op, const Environment &environment) const;
+  /// Whether a product of `region` has a band.
+  bool hasBand(mlir::Region &region, const Environment &environment) const;
+  /// The rows that there are at most.
+  int bandSize() const;
+  Halide::Expr endOfBand(Band &band, const Environment &environment, bool largest);
+  Environment::Subscript rowsOfTile(Band &band) const;
+  Halide::RDom keysOfBand(const Band &band) const;
 
   // Pairs of bf16 numbers.
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
@@ -153,8 +176,9 @@ private:
   /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.
   llvm::SmallVector<Halide::RDom, 2> maximumKeys, exponentialKeys, scoreKeys;
   std::vector<Product> products;
-  /// Reductions already made Funcs: of queries and keys, and of queries alone.
-  std::vector<std::pair<mlir::Value, Halide::Func>> reductions, rowReductions;
+  std::vector<Halide::Func> bandRows; ///< The first and last rows of bands.
+  /// Reductions of queries alone that are Funcs.
+  std::vector<std::pair<mlir::Value, Halide::Func>> rowReductions;
   std::vector<Halide::Func> packs;
   /// Reads across: what is read, where it is laid out for queries in lanes, and the keys.
   struct Transposed {

@@ -75,10 +75,14 @@ void Tile::schedule() {
   computeInTask(rows);
   rows.vectorize(e, lanes, TailStrategy::RoundUp);
 
+  for (Func &row : bandRows)
+    row.compute_at(state, chunkLoop());
   // Stages over the keys of a chunk: queries innermost and unrolled, accumulators in registers where there are any.
   for (Product &product : products) {
     computeInChunk(product.func);
-    product.func.bound_extent(k, chunkSize).update().reorder(q, product.keys[0], product.keys[1]);
+    product.func.bound_extent(k, product.band ? bandSize() : chunkSize)
+        .update()
+        .reorder(q, product.keys[0], product.keys[1]);
     product.func.update().vectorize(q, lanes).unroll(q);
     // A register tile shares its loads among multiply-adds; where functions are evaluated, loads do not matter and
     // copies of the body only cost compile time.

@@ -73,16 +73,22 @@ Expr Tile::addPack(const std::string &suffix, const PackedFormula &formula) {
   return pack(ofTile(std::move(call), tile));
 }
 
-Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
+Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, reduce);
   std::optional<PairFactors> factors = pairFactors(reduce, environment);
   Expr last = sizes[0];
   if (factors)
     sizes[0] = last / 2;
   Product product;
+  product.reduction = reduce.getResult();
+  product.band = bandOf(reduce, environment);
+  if (product.band) {
+    product.band->first = endOfBand(*product.band, environment, /*largest=*/false);
+    product.band->last = endOfBand(*product.band, environment, /*largest=*/true);
+  }
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
   product.sums = Func(kernel.uniqueName(func.name() + "_product_sums"));
-  product.keys = keys();
+  product.keys = product.band ? keysOfBand(*product.band) : keys();
   product.domain = loopOver(sizes);
   product.dear = evaluatesFunctions(reduce.getBody());
 
@@ -100,6 +106,8 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   auto addTerms = [&](const RDom &domain, Expr first) {
     Environment terms;
     terms.indices = inner.indices;
+    if (product.band)
+      terms.subscripts[product.band->row] = rowsOfTile(*product.band);
     llvm::SmallVector<IndexBinding> indices = loopBindings(domain, sizes.size());
     indices.back().expr = first + indices.back().expr;
     bindReduction(reduce, terms, indices);
@@ -122,8 +130,7 @@ Expr Tile::addProduct(ReduceOp reduce, const Environment &environment) {
   Func &result = product.func;
   defineOnKeys(result, tileVars({q, k, chunk}), at(q, keyOf(product.keys)), product.sums(call));
   products.push_back(product);
-  reductions.push_back({reduce.getResult(), result});
-  return result(at(q, keyInChunk(environment)));
+  return productAt(product, environment);
 }
 
 /// The key that `environment` has, counted within the chunk.
@@ -182,8 +189,8 @@ Expr Tile::scoreAt(Expr key, bool isWhole) {
   bindScore(softmax, environment);
   TileRegion lowering(*this, environment, true);
   // Reductions of the score are products: one Func each, however often the score is written down.
-  for (auto &[reduction, product] : reductions)
-    environment.replace(reduction, product(at(q, key)));
+  for (Product &product : products)
+    environment.replace(product.reduction, productAt(product, environment));
   for (const Transposed &other : transposed)
     environment.replace(other.value, other.func(at(q, key)));
   std::vector<Var> rowVars = tileVars({q});
@@ -205,7 +212,8 @@ void Tile::defineScore() {
   bindScore(softmax, environment);
   defineRange(mask, environment);
   unsigned query = llvm::find(read.getSubscripts(), queryArgument) - read.getSubscripts().begin();
-  storeScore = isDear(bodyOf(softmax.getScore()), query) || (mask && isDear(*mask, query));
+  storeScore = isDear(bodyOf(softmax.getScore()), query) || (mask && isDear(*mask, query)) ||
+               hasBand(bodyOf(softmax.getScore()), environment);
   if (!storeScore)
     return;
   score = Func(kernel.uniqueName(func.name() + "_score"));

@@ -90,7 +90,18 @@ static int precedence(SizeKind kind) {
   llvm_unreachable("unknown size kind");
 }
 
-static void print(SizeAttr size, int minimum, raw_ostream &os) {
+/// Operators as the dialect has them, or as specs do.
+enum class Spelling { Dialect, Spec };
+
+static StringRef spell(SizeKind kind, Spelling spelling) {
+  if (spelling == Spelling::Spec && kind == SizeKind::FloorDiv)
+    return "//";
+  if (spelling == Spelling::Spec && kind == SizeKind::Mod)
+    return "%";
+  return stringifySizeKind(kind);
+}
+
+static void print(SizeAttr size, int minimum, Spelling spelling, raw_ostream &os) {
   SizeKind kind = size.getKind();
   if (kind == SizeKind::Constant) {
     os << size.getValue();
@@ -103,19 +114,19 @@ static void print(SizeAttr size, int minimum, raw_ostream &os) {
   int level = precedence(kind);
   if (level < minimum)
     os << '(';
-  print(size.getLhs(), level, os);
-  os << ' ' << stringifySizeKind(kind) << ' ';
-  print(size.getRhs(), level + 1, os);
+  print(size.getLhs(), level, spelling, os);
+  os << ' ' << spell(kind, spelling) << ' ';
+  print(size.getRhs(), level + 1, spelling, os);
   if (level < minimum)
     os << ')';
 }
 
-void SizeAttr::printExpression(raw_ostream &os) const { ::print(*this, 0, os); }
+void SizeAttr::printExpression(raw_ostream &os) const { ::print(*this, 0, Spelling::Dialect, os); }
 
 std::string SizeAttr::str() const {
   std::string text;
   llvm::raw_string_ostream os(text);
-  printExpression(os);
+  ::print(*this, 0, Spelling::Spec, os);
   return text;
 }
 

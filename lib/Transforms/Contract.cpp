@@ -10,10 +10,19 @@
 // and a pair costs one multiply-add a term. The factors stay inside the sum, so that an infinite one, or a sum over
 // nothing, gives what it gave.
 //
+//   score[m, n] = sum[d](q[m, d] * (k[n, d] + table[n - m + far, d]))
+//
+// becomes
+//
+//   score[m, n] = sum[d](q[m, d] * k[n, d]) + sum[d](q[m, d] * table[n - m + far, d])
+//
+// because each of the two is a product of matrices, at least in part (lib/Halide/TileBand.cpp).
+//
 //===----------------------------------------------------------------------===//
 
 #include "Rewrites.h"
 #include "Scores.h"
+#include "Slice.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -93,13 +102,88 @@ static bool contract(ReduceOp reduce, const PairFormula &formula) {
   return true;
 }
 
+/// Whether `value` reads a tensor at a subscript that is computed of query and key.
+static bool readsTable(Value value, const PairFormula &formula, const IndexSet &queries) {
+  return anyInSlice(value, [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    return read && llvm::any_of(read.getSubscripts(), [&](Value subscript) {
+             IndexSet indices = dependence(subscript);
+             return !isa<BlockArgument>(subscript) && indices.contains(formula.key) &&
+                    llvm::any_of(queries, [&](BlockArgument query) { return indices.contains(query); });
+           });
+  });
+}
+
+/// Whether the pairs of many queries and keys are computed together: a weighted sum has queries that its values do not
+/// depend on.
+static bool isTiled(const PairFormula &formula) {
+  auto hasQueries = [](Operation *op) {
+    auto sum = dyn_cast<WeightedSumOp>(op);
+    return sum && static_cast<int64_t>(sum.getQuery()) >= 0;
+  };
+  auto score = dyn_cast<ScoreOp>(formula.op);
+  if (!score)
+    return hasQueries(formula.op);
+  return llvm::any_of(score.getResult().getUsers(), [&](Operation *user) {
+    auto softmax = dyn_cast<SoftmaxOp>(user);
+    return softmax && llvm::any_of(softmax.getWeight().getUsers(), [&](Operation *reader) {
+             return hasQueries(isa<ReadOp>(reader) ? reader->getParentOp() : reader);
+           });
+  });
+}
+
+/// Makes two sums of one whose terms are a product with a sum of what a key has and of what a table has. Returns
+/// whether it did.
+static bool distribute(ReduceOp reduce, const PairFormula &formula) {
+  if (reduce.getKind() != ReduceKind::Sum || reduce.isConditional() || !isTiled(formula))
+    return false;
+  DotTerm term;
+  collect(yielded(reduce.getBody()), false, formula, term);
+  IndexSet queries = queryIndices(formula);
+  auto ofTable = [&](Value value) { return readsTable(value, formula, queries); };
+  auto isBoth = [&](const TermFactor &factor) {
+    Operation *op = factor.value.getDefiningOp();
+    return !factor.divides && isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op) &&
+           ofTable(op->getOperand(0)) != ofTable(op->getOperand(1)) &&
+           llvm::all_of(op->getOperands(), [&](Value operand) { return formula.dependsOnKey(operand); });
+  };
+  auto *both = llvm::find_if(term.keys, isBoth);
+  if (both == term.keys.end())
+    return false;
+  Operation *sum = both->value.getDefiningOp();
+  OpBuilder builder(reduce);
+  Value parts[2];
+  for (unsigned part : {0, 1})
+    parts[part] = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+      SmallVector<TermFactor> factors(term.rows);
+      llvm::append_range(factors, term.keys);
+      for (TermFactor &factor : factors)
+        factor.value = cloneSlice(factor.value == both->value ? sum->getOperand(part) : factor.value, mapping, inside);
+      return productOf({}, factors, inside, reduce.getLoc());
+    });
+  Value result = isa<arith::AddFOp>(sum)
+                     ? arith::AddFOp::create(builder, reduce.getLoc(), parts[0], parts[1]).getResult()
+                     : arith::SubFOp::create(builder, reduce.getLoc(), parts[0], parts[1]).getResult();
+  if (term.negative)
+    result = arith::NegFOp::create(builder, reduce.getLoc(), result);
+  reduce.getResult().replaceAllUsesWith(result);
+  reduce->erase();
+  return true;
+}
+
 namespace {
 struct Contract : attn::impl::AttnContractBase<Contract> {
   void runOnOperation() override {
     for (const PairFormula &formula : pairFormulas(getOperation())) {
-      bool changed = false;
+      bool changed = false, distributed = false;
+      for (ReduceOp reduce : llvm::to_vector(formula.block->getOps<ReduceOp>()))
+        distributed |= distribute(reduce, formula);
       for (ReduceOp reduce : llvm::to_vector(formula.block->getOps<ReduceOp>()))
         changed |= contract(reduce, formula);
+      if (distributed)
+        noteRewrite(formula.op, "contract",
+                    "the sum in '" + cast<DefinitionOpInterface>(formula.op).getName() +
+                        "' is two: one with keys, and one with rows of a table, each of which is a matrix product");
       if (changed)
         noteRewrite(formula.op, "contract",
                     "the sum in '" + cast<DefinitionOpInterface>(formula.op).getName() +

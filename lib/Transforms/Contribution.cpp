@@ -135,35 +135,42 @@ static TensorOp sum(KernelOp kernel, StringRef name, Value tensor, ArrayRef<Bloc
   return statement.write(kernel, builder, tensor.getLoc());
 }
 
-/// The key of the pairs that the gradient has an element for, if it is among `indices`.
-static BlockArgument keyOf(Value gradient, ArrayRef<BlockArgument> indices, const GradientFacts &facts) {
-  BlockArgument key;
+/// The read of the pairs that the gradient has an element for, if their key is among `indices`. Null otherwise.
+static ReadOp readOfPairs(Value gradient, ArrayRef<BlockArgument> indices, const GradientFacts &facts) {
+  ReadOp found;
   anyInSlice(gradient, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
-    if (read && facts.pairs.contains(read.getTensor()))
-      key = dyn_cast<BlockArgument>(read.getSubscripts().back());
-    return key && llvm::is_contained(indices, key);
+    if (read && facts.pairs.contains(read.getTensor()) && llvm::is_contained(indices, read.getSubscripts().back()))
+      found = read;
+    return static_cast<bool>(found);
   });
-  return key && llvm::is_contained(indices, key) ? key : BlockArgument();
+  return found;
 }
 
 /// The sum of the terms for each of `outer`. What there is for each pair is summed over the keys first, and over the
-/// others then, so that it is never stored.
+/// others then, so that it is never stored. The rows are in the order of the pairs: often the gradient of something
+/// else is the same sum over keys, and the two become one (attn-share).
 static TensorOp sumTerms(KernelOp kernel, StringRef name, Terms &terms, ArrayRef<BlockArgument> outer,
                          GradientFacts &facts, OpBuilder &builder) {
   SmallVector<BlockArgument> inner;
   for (BlockArgument variable : terms.variables)
     if (!llvm::is_contained(outer, variable))
       inner.push_back(variable);
-  BlockArgument key = keyOf(terms.gradient, inner, facts);
-  if (!key || inner.size() == 1)
+  ReadOp pairs = readOfPairs(terms.gradient, inner, facts);
+  if (!pairs || inner.size() == 1)
     return sum(kernel, name, terms, outer, inner, facts, builder);
+  auto key = cast<BlockArgument>(pairs.getSubscripts().back());
   SmallVector<BlockArgument> rest(inner);
   llvm::erase(rest, key);
-  SmallVector<BlockArgument> rows(rest);
-  llvm::append_range(rows, outer); // what is left is the last index: that of the values
-  TensorOp overKeys = sum(kernel, (name + "_row").str(), terms, rows, key, facts, builder);
-  return sum(kernel, name, overKeys.getResult(), rows, outer, rest, builder);
+  SmallVector<BlockArgument> all(rest);
+  llvm::append_range(all, outer);
+  llvm::SmallSetVector<BlockArgument, 8> rows;
+  for (Value subscript : pairs.getSubscripts())
+    if (auto row = dyn_cast<BlockArgument>(subscript); row && llvm::is_contained(all, row))
+      rows.insert(row);
+  rows.insert_range(all); // what is left is the last index: that of the values
+  TensorOp overKeys = sum(kernel, (name + "_row").str(), terms, rows.getArrayRef(), key, facts, builder);
+  return sum(kernel, name, overKeys.getResult(), rows.getArrayRef(), outer, rest, builder);
 }
 
 Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, GradientFacts &facts, OpBuilder &builder) {

@@ -72,13 +72,16 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
   if (readsPairs(root.tensor) && !isPairs(root.tensor.getResult()))
     return root.query && used.contains(root.query);
   if (root.isSum()) {
-    // What depends on the last index is a value.
+    // What depends on the last index is a value. A condition that does is none of a weighted sum: such a sum would
+    // compute its terms again for each element.
     Block::BlockArgListType indices = root.tensor.getBody().getArguments();
-    if (indices.empty() || used.contains(indices.back()))
+    auto sum = cast<ReduceOp>(root.formula);
+    bool isWeighted = !indices.empty() && !used.contains(indices.back()) &&
+                      (!sum.isConditional() || !dependence(yielded(sum.getWhere())).contains(indices.back()));
+    if (!isWeighted)
       return false;
     // A sum that is no root yet may be a matrix product, whose factors are stored.
-    bool factor = followsStored(tensor) ||
-                  (hasReduction(tensor) && !isNonlinear(tensor) && !cast<ReduceOp>(root.formula).isConditional());
+    bool factor = followsStored(tensor) || (hasReduction(tensor) && !isNonlinear(tensor) && !sum.isConditional());
     if (!roots.contains(root.tensor.getResult()) && factor)
       return false;
   }

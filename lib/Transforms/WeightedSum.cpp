@@ -13,6 +13,8 @@
 //   out_sum[b, m, one: 1] = sum[n](weight[b, m, n] * y[b, n])
 //   out[b, m]             = out_sum[b, m, 0]
 //
+// One whose value index is not the last becomes a copy, too: out[b, e, m] = out_sum[b, m, e].
+//
 //===----------------------------------------------------------------------===//
 
 #include "WeightedSum.h"
@@ -29,10 +31,22 @@
 using namespace mlir;
 using namespace attn;
 
+/// Whether `factor` reads the weights of a softmax at another key than the sum's: a sum over heads, for example. Each
+/// of its terms is of a row of its own, so the weights are stored.
+static bool readsOtherKeys(const Factor &factor, BlockArgument key) {
+  return anyInSlice(factor.value, [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    auto softmax = read ? read.getTensor().getDefiningOp<SoftmaxOp>() : SoftmaxOp();
+    return softmax && read.getTensor() == softmax.getWeight() && read.getSubscripts().back() != key;
+  });
+}
+
 /// Whether `factors` are worth computing tile by tile: they read a weight; or the key enters through a reduction (a dot
 /// product), or through a function of the key that no tensor holds for each query (a Gaussian of a distance).
 static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument query,
                      const llvm::DenseSet<Value> &weights) {
+  if (llvm::any_of(factors, [&](const Factor &factor) { return readsOtherKeys(factor, key); }))
+    return false;
   return llvm::any_of(factors, [&](const Factor &factor) {
     if (!factor.indices.contains(key))
       return false;
@@ -58,7 +72,7 @@ struct Split {
 };
 
 /// The factors of a sum for each of `indices` over `key`; nothing where they are no weight times a value. `valueIndex`
-/// is the last of the indices, or null: then no factor needs one.
+/// is one of the indices, or null: then no factor needs one.
 static std::optional<Split> split(const Product &product, Block::BlockArgListType indices, BlockArgument key,
                                   BlockArgument valueIndex, const llvm::DenseSet<Value> &weights) {
   auto contains = [](ArrayRef<Factor> factors, BlockArgument index) {
@@ -68,8 +82,8 @@ static std::optional<Split> split(const Product &product, Block::BlockArgListTyp
   SmallVector<Factor> rest;
   for (const Factor &factor : product.factors)
     (valueIndex && factor.indices.contains(valueIndex) ? result.value : rest).push_back(factor);
-  for (BlockArgument index : valueIndex ? indices.drop_back() : indices)
-    if (contains(rest, index) && !contains(result.value, index))
+  for (BlockArgument index : indices)
+    if (index != valueIndex && contains(rest, index) && !contains(result.value, index))
       result.query = index;
   for (const Factor &factor : rest)
     (result.query && factor.indices.contains(key) && !factor.indices.contains(result.query) ? result.value
@@ -104,55 +118,100 @@ bool attn::valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<Value> &w
   return isComputed && !factors->query;
 }
 
+namespace {
+/// A sum, split, and the indices of the weighted sum that it becomes, the value index last. Where they are those of the
+/// tensor, in their order, it takes the tensor's place; otherwise the tensor reads it.
+struct RaisedSum {
+  Split factors;
+  SmallVector<BlockArgument> order;
+  bool addsIndex = false; ///< The value index is none of these, and has size 1.
+};
+} // namespace
+
+/// The value index is the last, as a rule. It may be another (out[b, e, m]); or none, where weights are summed that
+/// have all of the indices. Otherwise weights are stored: those that are summed up to a key (where n <= j), for
+/// example.
+static std::optional<RaisedSum> raised(TensorOp tensor, const Product &product, const llvm::DenseSet<Value> &weights) {
+  ReduceOp reduce = soleReduction(tensor);
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  BlockArgument key = reduce.getBody().getArgument(0);
+  IndexSet inCondition;
+  if (reduce.isConditional())
+    inCondition = dependence(yielded(reduce.getWhere()));
+  if (std::optional<Split> factors = split(product, indices, key, indices.back(), weights)) {
+    if (inCondition.contains(indices.back()))
+      return std::nullopt;
+    return RaisedSum{std::move(*factors), llvm::to_vector_of<BlockArgument>(indices)};
+  }
+  if (!sumsWeights(reduce, weights))
+    return std::nullopt;
+  for (BlockArgument valueIndex : llvm::reverse(indices.drop_back())) {
+    std::optional<Split> factors = split(product, indices, key, valueIndex, weights);
+    if (!factors || !factors->query || inCondition.contains(valueIndex))
+      continue;
+    SmallVector<BlockArgument> order(indices.begin(), indices.end());
+    llvm::erase(order, valueIndex);
+    order.push_back(valueIndex);
+    return RaisedSum{std::move(*factors), std::move(order)};
+  }
+  // Scores would be computed again for each value of an index that the weight does not have.
+  IndexSet ofWeight;
+  std::optional<Split> factors = split(product, indices, key, nullptr, weights);
+  if (factors)
+    for (const Factor &factor : factors->weight)
+      ofWeight.insert_range(factor.indices);
+  if (factors && llvm::all_of(indices, [&](BlockArgument index) { return ofWeight.contains(index); }))
+    return RaisedSum{std::move(*factors), llvm::to_vector_of<BlockArgument>(indices), /*addsIndex=*/true};
+  return std::nullopt;
+}
+
 void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
   std::optional<Product> terms = termsOf(tensor);
   if (!terms || isStoredWithPairs(tensor) || valuesDependOnQueries(tensor, weights))
     return;
+  std::optional<RaisedSum> sumOf = raised(tensor, *terms, weights);
+  if (!sumOf)
+    return;
   ReduceOp reduce = soleReduction(tensor);
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  BlockArgument valueIndex = indices.back(), key = reduce.getBody().getArgument(0);
-  const Product &product = *terms;
-  std::optional<Split> factors = split(product, indices, key, valueIndex, weights);
-  bool addsIndex = !factors && sumsWeights(reduce, weights);
-  if (addsIndex)
-    factors = split(product, indices, key, nullptr, weights);
-  if (!factors)
-    return;
-  if (!addsIndex && reduce.isConditional() && dependence(yielded(reduce.getWhere())).contains(valueIndex))
-    return;
+  const Split &factors = sumOf->factors;
+  ArrayRef<BlockArgument> order = sumOf->order;
+  bool takesPlace = !sumOf->addsIndex && llvm::equal(order, tensor.getBody().getArguments());
 
   OpBuilder builder(tensor);
   MLIRContext *context = builder.getContext();
-  AttnTensorType type = tensor.getResult().getType();
-  std::string name = tensor.getName().str();
-  ArrayAttr names = tensor.getIndices();
-  if (addsIndex) {
-    SmallVector<SizeAttr> shape(type.getShape());
-    shape.push_back(SizeAttr::constant(context, 1));
-    type = AttnTensorType::get(context, shape, type.getElementType());
-    name = freshName(tensor->getParentOfType<KernelOp>(), name + "_sum");
-    SmallVector<Attribute> longer(names.begin(), names.end());
-    longer.push_back(builder.getStringAttr("one"));
-    names = builder.getArrayAttr(longer);
+  SmallVector<SizeAttr> shape;
+  SmallVector<Attribute> names;
+  for (BlockArgument index : order) {
+    shape.push_back(tensor.getResult().getType().getShape()[index.getArgNumber()]);
+    names.push_back(tensor.getIndices()[index.getArgNumber()]);
   }
-  int64_t position = factors->query ? int64_t(factors->query.getArgNumber()) : -1;
-  auto sum = WeightedSumOp::create(builder, tensor.getLoc(), type, name, names,
+  if (sumOf->addsIndex) {
+    shape.push_back(SizeAttr::constant(context, 1));
+    names.push_back(builder.getStringAttr("one"));
+  }
+  std::string name = tensor.getName().str();
+  if (!takesPlace)
+    name = freshName(tensor->getParentOfType<KernelOp>(), name + "_sum");
+  auto type = AttnTensorType::get(context, shape, tensor.getResult().getType().getElementType());
+  int64_t position = factors.query ? llvm::find(order, factors.query) - order.begin() : -1;
+  auto sum = WeightedSumOp::create(builder, tensor.getLoc(), type, name, builder.getArrayAttr(names),
                                    cast<StringAttr>(reduce.getIndices()[0]).getValue(), reduce.getSize(0), position);
   // Both regions have the sum's indices and then the key.
   auto enter = [&](Region &region, Block &source, IRMapping &mapping) {
     Block &block = region.emplaceBlock();
-    for (BlockArgument index : indices)
+    for (BlockArgument index : order)
       mapping.map(index, block.addArgument(index.getType(), index.getLoc()));
-    if (addsIndex)
+    BlockArgument key = source.getArgument(0);
+    if (sumOf->addsIndex)
       block.addArgument(key.getType(), tensor.getLoc());
-    mapping.map(source.getArgument(0), block.addArgument(key.getType(), key.getLoc()));
+    mapping.map(key, block.addArgument(key.getType(), key.getLoc()));
     builder.setInsertionPointToEnd(&block);
   };
   IRMapping mapping;
   enter(sum.getBody(), reduce.getBody().front(), mapping);
   Type scalar = reduce.getType();
-  Value weight = multiply(factors->weight, product.negative, scalar, mapping, builder, reduce.getLoc());
-  Value value = multiply(factors->value, false, scalar, mapping, builder, reduce.getLoc());
+  Value weight = multiply(factors.weight, terms->negative, scalar, mapping, builder, reduce.getLoc());
+  Value value = multiply(factors.value, false, scalar, mapping, builder, reduce.getLoc());
   YieldOp::create(builder, reduce.getLoc(), ValueRange{weight, value});
   if (reduce.isConditional()) {
     Block &condition = reduce.getWhere().front();
@@ -161,15 +220,15 @@ void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weight
     SmallVector<Value> results = cloneBlock(condition, conditionMapping, builder);
     YieldOp::create(builder, reduce.getLoc(), results);
   }
-  if (!addsIndex) {
+  if (takesPlace) {
     tensor.getResult().replaceAllUsesWith(sum.getResult());
     tensor.erase();
     return;
   }
-  // The tensor reads the sum where the added index is 0.
   builder.setInsertionPoint(reduce);
-  SmallVector<Value> subscripts(indices.begin(), indices.end());
-  subscripts.push_back(arith::ConstantOp::create(builder, tensor.getLoc(), builder.getI64IntegerAttr(0)));
+  SmallVector<Value> subscripts(order.begin(), order.end());
+  if (sumOf->addsIndex)
+    subscripts.push_back(arith::ConstantOp::create(builder, tensor.getLoc(), builder.getI64IntegerAttr(0)));
   Value element = ReadOp::create(builder, tensor.getLoc(), sum.getResult(), subscripts);
   reduce.getResult().replaceAllUsesWith(element);
   reduce->erase();

@@ -172,6 +172,42 @@ def need_gradients(values: list[Any]) -> bool:
     )
 
 
+def is_transformed() -> bool:
+    """Whether PyTorch may have to see a call: in torch.compile, torch.func, or for derivatives in forward mode."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (
+        torch.autograd.forward_ad._current_level >= 0
+        or torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def refuse_transforms(names: list[str], values: list[Any], of_kernel: bool) -> None:
+    """Raises NotImplementedError for the tensors that such a transform has wrapped, where they would lose it.
+
+    An operator of PyTorch's (not `of_kernel`) can be mapped by vmap, and be part of a graph. torch.compile ends its graph where
+    the error is raised, and calls the kernel then; with fullgraph=True the error is its caller's.
+    """
+    import torch
+
+    if of_kernel and torch.compiler.is_compiling():
+        raise NotImplementedError("torch.compile cannot trace a kernel: call attn.torch_operator(kernel), made before")
+    functorch = torch._C._functorch
+    for name, value in zip(names, values):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if torch.autograd.forward_ad.unpack_dual(value).tangent is not None:
+            raise NotImplementedError(
+                f"{name}: has a tangent, but derivatives in forward mode are not computed: use torch.autograd.grad"
+            )
+        while functorch.is_functorch_wrapped_tensor(value):
+            if functorch.is_gradtrackingtensor(value):
+                raise NotImplementedError(f"{name}: torch.func has no gradients of a kernel: use torch.autograd.grad")
+            if of_kernel:
+                raise NotImplementedError(f"{name}: vmap cannot map a kernel: call attn.torch_operator(kernel)")
+            value = functorch.get_unwrapped(value)
+
+
 def as_scalar(name: str, value: Any, dtype: str) -> _attn.Tensor:
     """A number, or an array of rank 0, for a scalar parameter: converted to its dtype if that keeps the value's kind."""
     number = value.item() if hasattr(value, "item") else value

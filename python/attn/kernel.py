@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import difflib
+import functools
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,22 @@ class TensorInfo:
         return f"{self.name}: {self.dtype}{shape}{default}"
 
 
+@functools.cache
+def _results_type(kernel: str, names: tuple[str, ...]) -> type:
+    """The named tuple of a kernel's outputs. A copy in another process is one of the same type there."""
+    kind = collections.namedtuple(f"{kernel}_outputs", names, rename=True)
+    kind.__reduce__ = lambda self: (_results, (kernel, names, tuple(self)))
+    return kind
+
+
+def _results(kernel: str, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _results_type(kernel, names)(*values)
+
+
+def _compile_again(source: str, options: Mapping[str, Any]) -> Kernel:
+    return Kernel(source, **options)
+
+
 class Kernel:
     """A compiled kernel. Calling it from several threads at once is safe, and the interpreter's lock is not held meanwhile."""
 
@@ -46,9 +63,7 @@ class Kernel:
         self.inputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.inputs)
         self.outputs: tuple[TensorInfo, ...] = tuple(TensorInfo(*info) for info in implementation.outputs)
         self._positions = {info.name: position for position, info in enumerate(self.inputs)}
-        self._results = collections.namedtuple(
-            f"{self.name}_outputs", [info.name for info in self.outputs], rename=True
-        )
+        self._results = _results_type(self.name, tuple(info.name for info in self.outputs))
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the kernel on arrays given by position or by name, in the order and the shapes of `inputs`.
@@ -65,9 +80,13 @@ class Kernel:
 
         Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
         fit; with `check_bounds`, IndexError for a subscript that depends on data and is outside its tensor. Nothing is written then.
+        NotImplementedError inside transforms of torch.func, and for derivatives in forward mode; torch.compile ends a graph at a
+        call, and takes `attn.torch_operator` into it.
         """
         if out is not None and "out" in self._positions:
             kwargs["out"], out = out, None
+        if arrays.is_transformed():
+            arrays.refuse_transforms(list(self._positions), self._bind(args, kwargs), of_kernel=True)
         if out is None and not kwargs:
             results = self._kernel.run_exchanged(args)  # None where the arguments need more care
             if results is not None:
@@ -118,6 +137,10 @@ class Kernel:
         object_file, header = _attn.compile_to_object(self._source, self._options, f"{path.name}.h")
         path.with_name(f"{path.name}.o").write_bytes(object_file)
         path.with_name(f"{path.name}.h").write_text(header, encoding="utf-8")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a kernel, in this process or another, is compiled again, which the caches make quick."""
+        return _compile_again, (self._source, self._given)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))

@@ -60,10 +60,13 @@ class Operator:
         dtype that the kernel declares for them.
 
         Returns the output, or a named tuple of them where there are several. Raises TypeError and ValueError as the
-        kernel does, and attn.CompileError where an input requires grad but the kernel has no gradient.
+        kernel does, attn.CompileError where an input requires grad but the kernel has no gradient, and NotImplementedError
+        for derivatives in forward mode and inside torch.func.grad.
         """
         if kwargs or len(args) != len(self._inputs) or not all([isinstance(argument, Tensor) for argument in args]):
             args = self._tensors(args, kwargs)
+        if not torch.compiler.is_compiling() and arrays.is_transformed():
+            arrays.refuse_transforms([info.name for info in self._inputs], list(args), of_kernel=False)
         function = self._function.apply if _needs_gradients(args) and _is_eager(args) else self._registered
         results = function(*args)
         return results if self._single else self._results(*results)
@@ -85,8 +88,8 @@ class Operator:
         tensors = []
         for info in self._inputs:
             value = given.pop(info.name, None)
-            if value is None:  # not given, or as `Kernel` binds what is not
-                value = info.default
+            if value is None and info.default is not None:  # not given, or as `Kernel` binds what is not
+                value = info.default if _DTYPES[info.dtype].is_floating_point else int(info.default)
             if value is None:
                 raise TypeError(f"{self.kernel.name}() is missing {info}")
             tensors.append(_as_tensor(info, value))
@@ -272,7 +275,7 @@ def _as_tensor(info: TensorInfo, value: Any) -> Tensor:
     arrays.check_elements(info.name, value)
     number = value.item() if isinstance(value, numpy.generic) else value
     if not info.shape and isinstance(number, (bool, int, float)):
-        if isinstance(number, float) and not number.is_integer() and not _DTYPES[info.dtype].is_floating_point:
+        if isinstance(number, float) and not _DTYPES[info.dtype].is_floating_point:
             raise TypeError(f"{info.name}: must be a number that can be {info.dtype}, but is {number!r}")
         return torch.tensor(number, dtype=_DTYPES[info.dtype])
     if arrays.is_array(value):

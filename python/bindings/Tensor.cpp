@@ -2,6 +2,8 @@
 
 #include "Tensor.h"
 
+#include "llvm/ADT/APFloat.h"
+
 #include <cstring>
 #include <limits>
 
@@ -63,6 +65,29 @@ uint64_t integerBits(nb::handle value, const std::string &dtype, DLDataType type
   return bitsOf<int64_t>(number);
 }
 
+const llvm::fltSemantics &semanticsOf(DLDataType type) {
+  if (type.code == kDLBfloat)
+    return llvm::APFloat::BFloat();
+  return type.bits == 64   ? llvm::APFloat::IEEEdouble()
+         : type.bits == 32 ? llvm::APFloat::IEEEsingle()
+                           : llvm::APFloat::IEEEhalf();
+}
+
+/// Rounded to the nearest: infinite, where it is beyond all numbers of the type.
+uint64_t floatBits(nb::handle value, const std::string &dtype, DLDataType type) {
+  double given = PyFloat_AsDouble(value.ptr());
+  if (PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_OverflowError)) // an integer beyond all doubles
+      throw nb::python_error();
+    PyErr_Clear();
+    doesNotFit(value, dtype);
+  }
+  llvm::APFloat number(given);
+  bool losesInformation = false;
+  number.convert(semanticsOf(type), llvm::APFloat::rmNearestTiesToEven, &losesInformation);
+  return number.bitcastToAPInt().getZExtValue();
+}
+
 } // namespace
 
 DLDataType typeNamed(const std::string &name) {
@@ -105,13 +130,8 @@ Tensor Tensor::scalar(nb::handle value, const std::string &dtype) {
     result.scalarBits = value.is(nb::handle(Py_True));
   } else if (type.code == kDLInt || type.code == kDLUInt) {
     result.scalarBits = integerBits(value, dtype, type);
-  } else if (type.code == kDLFloat && type.bits >= 32) {
-    double number = PyFloat_AsDouble(value.ptr());
-    if (PyErr_Occurred())
-      throw nb::python_error();
-    result.scalarBits = type.bits == 64 ? bitsOf<double>(number) : bitsOf<float>(static_cast<float>(number));
   } else {
-    throw nb::type_error(("a Python number cannot become " + dtype + ": pass a tensor of rank 0").c_str());
+    result.scalarBits = floatBits(value, dtype, type);
   }
   return result;
 }

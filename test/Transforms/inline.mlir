@@ -333,3 +333,32 @@ attn.kernel @compared(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f3
   }
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// Sums up to a key have a condition on their last index: a term is stored, not computed for each of them.
+// CHECK-LABEL: attn.kernel @up_to_a_key(
+// CHECK:         attn.tensor "score"
+// CHECK:         attn.tensor "total"
+// CHECK:           attn.read %score[%m, %n]
+attn.kernel @up_to_a_key(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    %4 = math.exp %0 : f32
+    attn.yield %4 : f32
+  }
+  %total = attn.tensor "total"(%m: M, %j: N) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    } where {
+      %1 = arith.cmpi sle, %n, %j : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %total : !attn.tensor<[M, N], f32> as f32
+}

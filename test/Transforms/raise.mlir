@@ -241,3 +241,58 @@ attn.kernel @returned_weights(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N
   }
   attn.return %out : !attn.tensor<[M, E], f32> as f32, %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// The value index is the first: a sum that has it last, and a copy.
+// CHECK-LABEL: attn.kernel @columns_first(
+// CHECK:         [[SUM:%.*]] = attn.weighted_sum "out_sum"(%h: H, %m: M, %e: E) over (%n: N) query 1 : f32 {
+// CHECK-NEXT:      %0 = attn.read %weight[%h, %m, %n]
+// CHECK-NEXT:      %1 = attn.read %v[%n, %e]
+// CHECK-NEXT:      attn.yield %0, %1 : f32, f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %out = attn.tensor "out"(%e: E, %h: H, %m: M) : f32 {
+// CHECK-NEXT:      %0 = attn.read [[SUM]][%h, %m, %e]
+// CHECK-NEXT:      attn.yield %0 : f32
+attn.kernel @columns_first(%x: !attn.tensor<[H, M, N], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%h, %m, %j] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%e: E, %h: H, %m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[E, H, M], f32> as f32
+}
+
+// A sum over heads is of weights of different rows: they are stored.
+// CHECK-LABEL: attn.kernel @mixed_heads(
+// CHECK:         attn.softmax "weight"
+// CHECK-NOT:     attn.weighted_sum
+// CHECK:         attn.tensor "mixed"
+attn.kernel @mixed_heads(%x: !attn.tensor<[H, M, N], f32>, %mix: !attn.tensor<[H, H], f32>) {
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%h, %m, %j] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %mixed = attn.tensor "mixed"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%g: H) : f32 {
+      %1 = attn.read %mix[%h, %g] : !attn.tensor<[H, H], f32>
+      %2 = attn.read %weight[%g, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %mixed : !attn.tensor<[H, M, N], f32> as f32
+}

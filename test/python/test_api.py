@@ -1,6 +1,8 @@
 """What a kernel object offers, and how it may be called."""
 
 import ast
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -239,3 +241,36 @@ def test_the_stub_has_what_the_module_has():
         members = {each.name for each in node.body if isinstance(each, ast.FunctionDef)} - {"__init__"}
         found = {member for member in vars(getattr(attn._attn, name)) if not member.startswith("_")}
         assert members == found, name
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+def test_numbers_for_scalars_of_any_width(dtype):
+    """Rounded to the nearest number of the scalar's type."""
+    kernel = attn.compile(f"attention scale(x: f64[N], factor: {dtype}) {{\n y[n] = x[n] * factor\n return y\n}}")
+    rounded = {"f64": 1 / 3, "f32": float(np.float32(1 / 3)), "f16": 0.333251953125, "bf16": 0.333984375}[dtype]
+    x = np.array([1.0, 3.0])
+    for number in (2, 2.0, np.float16(2), np.array(2, np.float16), np.int64(2)):
+        np.testing.assert_array_equal(kernel(x, number), x * 2)
+    np.testing.assert_array_equal(kernel(x, 1 / 3), x * rounded)
+    assert np.isinf(kernel(x, 1e300)[0]) == (dtype != "f64")
+    with pytest.raises(ValueError, match="^factor: 1000.* does not fit"):
+        kernel(x, 10**400)
+
+
+def test_subscripts_that_are_an_index_in_the_end_are_clamped():
+    """`n + 0` may be beyond the end, as `n + 1` may; the variable itself may not."""
+    numbers = np.arange(1, 10, dtype=np.float32)
+    for subscript in ("n + 0", "n * 1", "n // 1", "i64(n)", "n % N", "max(n, 0)", "2 * n - n"):
+        kernel = attn.compile(f"attention f(x: f32[N], t: f32[T]) {{\n y[n] = x[n] * t[{subscript}]\n return y\n}}")
+        expected = numbers * np.minimum(numbers, 4)
+        np.testing.assert_array_equal(kernel(numbers, numbers[:4]), expected)
+        np.testing.assert_array_equal(kernel.reference(numbers, numbers[:4]), expected)
+
+
+def test_copies_of_kernels_and_of_results(kernel, generator):
+    given = arguments(generator)
+    results = kernel(*given)
+    copied = pickle.loads(pickle.dumps(results))
+    assert type(copied) is type(results) and copied.weight.shape == results.weight.shape
+    for other in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel), copy.copy(kernel)):
+        np.testing.assert_array_equal(other(*given).out, results.out)

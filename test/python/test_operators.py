@@ -345,3 +345,40 @@ def test_an_output_that_the_loss_does_not_use(operator):
     for number in range(2):
         found, wanted = (torch.autograd.grad(f(q, k, v, valid)[number].sum(), q)[0] for f in (operator, formula))
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_transforms_that_a_kernel_cannot_take_part_in():
+    """A derivative is refused where it would be lost, by name."""
+    kernel = attn.compile("attention f(x: f32[N]) {\n y[n] = 2 * x[n]\n return y\n}")
+    x = torch.randn(4)
+    forward_ad = torch.autograd.forward_ad
+    for function in (kernel, attn.torch_operator(kernel)):
+        with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="^x: has a tangent"):
+            function(forward_ad.make_dual(x, torch.ones(4)))
+        with pytest.raises(NotImplementedError, match="^x: torch.func has no gradients"):
+            torch.func.grad(lambda x: function(x).sum())(x)
+    with forward_ad.dual_level():
+        torch.testing.assert_close(kernel(x), 2 * x)
+    with pytest.raises(NotImplementedError, match=r"^x: vmap cannot map a kernel: call attn.torch_operator\(kernel\)"):
+        torch.func.vmap(kernel)(torch.randn(3, 4))
+    torch.testing.assert_close(torch.func.vmap(attn.torch_operator(kernel))(x.expand(3, 4)), 2 * x.expand(3, 4))
+
+
+def test_compiled_code_may_call_a_kernel():
+    kernel = attn.compile("attention f(x: f32[N]) {\n y[n] = 2 * x[n]\n return y\n}")
+    compiled = torch.compile(lambda x: kernel(x + 1) * 3, backend="aot_eager")
+    x = torch.randn(4, requires_grad=True)
+    torch.testing.assert_close(compiled(x), 6 * (x + 1))
+    compiled(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full_like(x, 6))
+    with pytest.raises(Exception, match="torch.compile cannot trace a kernel: call attn.torch_operator"):
+        torch.compile(lambda x: kernel(x + 1), backend="aot_eager", fullgraph=True)(x)
+
+
+def test_numbers_are_what_the_kernel_takes():
+    """Operator and kernel have one rule: no float for an integer."""
+    kernel = attn.compile("attention f(x: f32[N], shift: i32 = 1) {\n y[n] = x[n] + shift\n return y\n}")
+    for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+        torch.testing.assert_close(kernel(x), torch.full((2,), 2.0), check_stride=False)
+        with pytest.raises(TypeError, match="^shift: must be a number that can be i32, but is 2.0"):
+            kernel(x, 2.0)

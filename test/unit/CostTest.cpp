@@ -27,8 +27,7 @@ TEST_F(CostTest, Polynomials) {
   EXPECT_EQ(difference, n * 3 * m);
   attn::SizeAttr heads = attn::SizeAttr::named(&context, "H"), two = attn::SizeAttr::constant(&context, 2);
   EXPECT_EQ(SizePolynomial(attn::SizeAttr::binary(attn::SizeKind::Mul, heads, two)).str(), "2·H");
-  EXPECT_EQ((SizePolynomial(attn::SizeAttr::binary(attn::SizeKind::FloorDiv, heads, two)) * 4).str(),
-            "4·(H floordiv 2)");
+  EXPECT_EQ((SizePolynomial(attn::SizeAttr::binary(attn::SizeKind::FloorDiv, heads, two)) * 4).str(), "4·(H // 2)");
 }
 
 TEST_F(CostTest, TensorsAreStoredAndScoresAreNot) {
@@ -122,8 +121,8 @@ attn.kernel @f(%x: !attn.tensor<[N], f32>, %h: !attn.tensor<[H], f32>) {
   auto none = [](mlir::Value) { return false; };
   // A read, 30 for the exponential, and what ends the formula.
   EXPECT_EQ(attn::workOf(statements[0], none).str(), "32·N");
-  EXPECT_EQ(attn::workOf(statements[1], none).str(), "2·(H floordiv 2)·N + 2·(H floordiv 2) + 32·N");
+  EXPECT_EQ(attn::workOf(statements[1], none).str(), "2·(H // 2)·N + 2·(H // 2) + 32·N");
   SizePolynomial alone = attn::workOf(statements[1], [](mlir::Value) { return true; });
-  EXPECT_EQ(alone.str(), "2·(H floordiv 2)·N + 2·(H floordiv 2)");
+  EXPECT_EQ(alone.str(), "2·(H // 2)·N + 2·(H // 2)");
   EXPECT_EQ(alone.asSize(&context).evaluate({{"H", 7}, {"N", 10}}), 66);
 }

@@ -25,7 +25,7 @@ TEST_F(ReferenceFixture, SizesThatAreNone) {
               {{{1}, {1}}}),
       "size N - 3 is negative: -2");
   EXPECT_EQ(errorOf(kernel("%s = attn.size 3 floordiv N %r = arith.sitofp %s : i64 to f32"), {{{0}, {}}}),
-            "size 3 floordiv N cannot be computed: it divides by zero or overflows");
+            "size 3 // N cannot be computed: it divides by zero or overflows");
 }
 
 TEST_F(ReferenceFixture, ValuesThatDoNotFillTheShape) {

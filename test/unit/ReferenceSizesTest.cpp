@@ -85,5 +85,5 @@ TEST_F(Sizes, Unsolvable) {
   EXPECT_EQ(error({"[X]", "[X * Y]"}, {{0}, {6}}),
             "b: dimension 0 (X * Y) is 6, from which Y cannot be told (X = 0); fix its value at compile time");
   EXPECT_EQ(error({"[X]", "[4 floordiv X]"}, {{0}, {6}}),
-            "b: dimension 0 (4 floordiv X) is 6, but must be a number that cannot be computed (X = 0)");
+            "b: dimension 0 (4 // X) is 6, but must be a number that cannot be computed (X = 0)");
 }

@@ -26,6 +26,9 @@ llvm::Expected<Machine> machineForTarget(llvm::StringRef target);
 /// The targets of a list that is separated by commas, as are the architectures in each.
 llvm::SmallVector<llvm::StringRef> splitTargets(llvm::StringRef targets);
 
+/// `name` without the numbers, $1 for example, by which Halide tells apart what has the same name in a process.
+std::string withoutNumbers(llvm::StringRef name);
+
 /// What `emit` can print of a lowered kernel.
 enum class HalideStage { Halide, Loops };
 

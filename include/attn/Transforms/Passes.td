@@ -467,8 +467,10 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
     A tensor that is a softmax or a log-sum-exp as a whole becomes `attn.score`, `attn.mask` and `attn.softmax`; a softmax and a
     log-sum-exp of the same scores share one. A sum over keys whose terms split into a weight, which does not
     depend on the last index, and a value, which does not depend on the query, becomes an
-    `attn.weighted_sum`. Matrix products stay as they are: their left factor is a tensor in memory, not a weight to compute.
-    So do sums of weights that are returned and have no mask, which are in memory anyway.
+    `attn.weighted_sum`. Where the value depends on another index than the last (`out[e, m]`), a weighted sum that has it
+    last is computed and copied. Matrix products stay as they are: their left factor is a tensor in memory, not a weight to
+    compute. So do sums of weights that are returned and have no mask, which are in memory anyway, and sums over another
+    index than the key (over heads): each of their terms is of a row of its own, and the weights are stored.
 
     ```mlir
     %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
@@ -512,6 +514,9 @@ def AttnContract : Pass<"attn-contract", "::attn::KernelOp"> {
     In a sum of products, what does not depend on the key comes first: the lowering computes it once for a query, and a pair
     costs one multiply-add a term. Factors stay inside the sum, so that an infinite one, or a sum over nothing, gives what
     it gave.
+
+    A product with a sum of what a key has and of a row of a table that query and key have together (`k[n, d] + table[n - m +
+    far, d]`) becomes two sums: each is a product of matrices for many pairs at once.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {

@@ -1,0 +1,98 @@
+"""Scores that multiply queries by a row of a table which query and key have together, as relative positions do."""
+
+import functools
+
+import pytest
+
+import attn
+
+torch = pytest.importorskip("torch")
+
+SPEC = """
+attention relative(q: {dtype}[M, D], k: {dtype}[N, D], v: {dtype}[N, E], table: {dtype}[T, D], far: i32) {{
+  score[m, n]  = (sum[d](q[m, d] * k[n, d]) + sum[d](q[m, d] * table[{row}, d])) / sqrt(D)
+  weight[m, n] = softmax[n](score[m, n] where {mask})
+  out[m, e]    = sum[n](weight[m, n] * v[n, e])
+  return out
+}}
+"""
+# The row of each pair, in the spec and for PyTorch: m and n are columns and rows of numbers.
+ROWS = {
+    "m - n + N - 1": lambda m, n, N, far: m - n + N - 1,
+    "n - m + M - 1": lambda m, n, N, far: n - m + len(m) - 1,
+    "m + n": lambda m, n, N, far: m + n,
+    "N - m - n": lambda m, n, N, far: N - m - n,
+    "max(m - n, 0)": lambda m, n, N, far: (m - n).clamp(min=0),
+    "min(max(n - m, -far), far) + far": lambda m, n, N, far: (n - m).clamp(-far, far) + far,
+    # Not in a band: two of these are no sum, the others grow by two, or not at all.
+    "max(m, n)": lambda m, n, N, far: torch.maximum(m, n),
+    "min(n - m, far) + m": lambda m, n, N, far: (n - m).clamp(max=far) + m,
+    "2 * m - n": lambda m, n, N, far: 2 * m - n,
+    "n - m // 2": lambda m, n, N, far: n - m // 2,
+}
+MASKS = {"true": lambda m, n: m + n >= 0, "n <= m": lambda m, n: n <= m, "n >= m - 70": lambda m, n: n >= m - 70}
+SIZES = [(1, 1, 1), (1, 300, 9), (7, 9, 20), (65, 63, 127), (20, 700, 100), (600, 520, 1119), (530, 300, 64)]
+
+compiled = functools.cache(attn.compile)  # for all sizes
+
+
+def relative(row, mask, q, k, v, table, far):
+    m, n = torch.arange(len(q))[:, None], torch.arange(len(k))[None, :]
+    rows = ROWS[row](m, n, len(k), far).clamp(0, len(table) - 1)
+    score = (q @ k.T + torch.einsum("md,mnd->mn", q, table[rows])) / q.shape[1] ** 0.5
+    weight = torch.softmax(score.masked_fill(~MASKS[mask](m, n), -torch.inf), -1)
+    return torch.nan_to_num(weight) @ v  # a row without keys is 0
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("row", ROWS)
+def test_rows(row, mask, sizes):
+    M, N, T = sizes
+    kernel = compiled(SPEC.format(row=row, mask=mask, dtype="f32"))
+    torch.manual_seed(M)
+    tensors = [torch.randn(*shape) for shape in ((M, 7), (N, 7), (N, 5), (T, 7))]
+    expected = relative(row, mask, *[tensor.double() for tensor in tensors], far=11)
+    torch.testing.assert_close(kernel(*tensors, 11), expected.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_heads_that_share_a_table():
+    """Batch and heads, a table for all, strides, and a row for each query alone beside."""
+    text = """
+    attention heads(q: f32[B, H, M, D], k: f32[B, H, N, D], table: f32[M + N - 1, D], own: f32[M, D]) {
+      score[b, h, m, n]  = sum[d]((q[b, h, m, d] + own[m, d]) * table[m - n + (N - 1), d])
+      weight[b, h, m, n] = softmax[n](score[b, h, m, n] + sum[d](q[b, h, m, d] * k[b, h, n, d]))
+      out[b, h, m, d]    = sum[n](weight[b, h, m, n] * k[b, h, n, d])
+      return out
+    }"""
+    torch.manual_seed(0)
+    q, k = torch.randn(70, 2, 3, 17).permute(1, 2, 0, 3), torch.randn(2, 3, 290, 17)
+    table, own = torch.randn(2 * (70 + 290 - 1), 17)[::2], torch.randn(70, 17)
+    rows = torch.arange(70)[:, None] - torch.arange(290)[None, :] + 289
+    Q, K, own64, rows64 = q.double(), k.double(), own.double(), table.double()[rows]
+    score = torch.einsum("bhmd,mnd->bhmn", Q + own64, rows64) + Q @ K.transpose(-1, -2)
+    expected = torch.softmax(score, -1) @ K
+    torch.testing.assert_close(attn.compile(text)(q, k, table, own), expected.float(), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_sixteen_bits(dtype):
+    row, kind = "m - n + N - 1", {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    kernel = attn.compile(SPEC.format(row=row, mask="n <= m", dtype=dtype))
+    torch.manual_seed(0)
+    tensors = [torch.randn(*shape).to(kind) for shape in ((90, 16), (300, 16), (300, 8), (389, 16))]
+    expected = relative(row, "n <= m", *[tensor.double() for tensor in tensors], far=1)
+    torch.testing.assert_close(kernel(*tensors, 1).double(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_gradients():
+    row, mask = "m - n + N - 1", "n <= m"
+    kernel = compiled(SPEC.format(row=row, mask=mask, dtype="f32"))
+    torch.manual_seed(0)
+    tensors = [torch.randn(*shape).requires_grad_() for shape in ((65, 7), (130, 7), (130, 5), (194, 7))]
+    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    weight = torch.randn(65, 5)
+    (kernel(*tensors, 11) * weight).sum().backward()
+    (relative(row, mask, *exact, far=11) * weight).sum().backward()
+    for found, wanted in zip(tensors, exact):
+        torch.testing.assert_close(found.grad, wanted.grad.float(), rtol=1e-3, atol=2e-5)

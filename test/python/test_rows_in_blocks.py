@@ -1,0 +1,74 @@
+"""Backward passes whose pairs are in several blocks of rows, and that compute something for each row of a block between them.
+
+A block has room for 3.4 MB of pairs (lib/Runtime/Blocks.c): 3000 rows of 128 are two or more.
+"""
+
+import pytest
+
+import attn
+
+torch = pytest.importorskip("torch")
+
+ROWS = {
+    "n[m] = sum[r](a[m, r] ** 2)": lambda a: (a**2).sum(-1, keepdim=True),
+    "n[m] = max[r](a[m, r])": lambda a: a.amax(-1, keepdim=True),
+    "n[m] = min[r](a[m, r]) + 1": lambda a: a.amin(-1, keepdim=True) + 1,
+    "n[m] = logsumexp[r](a[m, r])": lambda a: torch.logsumexp(a, -1, keepdim=True),
+}
+
+
+def assert_gradients(kernel, formula, tensors):
+    tensors = [tensor.requires_grad_() for tensor in tensors]
+    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    kernel(*tensors).sum().backward()
+    formula(*exact).sum().backward()
+    for single, double in zip(tensors, exact):
+        wanted = double.grad.float()
+        torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=5e-6 * wanted.abs().max().item())
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_between_pairs(row):
+    kernel = attn.compile(f"""
+    attention features(q: f32[M, D], w: f32[R, D], z: f32[R]) {{
+      a[m, r] = sum[d](w[r, d] * q[m, d])
+      {row}
+      f[m, r] = exp(a[m, r] - n[m])
+      out[m] = sum[r](f[m, r] * z[r])
+      return out
+    }}""")
+
+    def formula(q, w, z):
+        a = q @ w.T
+        return (a - ROWS[row](a)).exp() @ z
+
+    for rows in (1, 1700, 3000, 8192):
+        torch.manual_seed(rows)
+        assert_gradients(kernel, formula, [torch.randn(rows, 4) / 8, torch.randn(128, 4), torch.rand(128) + 0.1])
+
+
+def test_heads_and_rows():
+    """Blocks within the heads and the batch: of features that are made positive by the largest of each row."""
+    kernel = attn.compile("""
+    attention performer(q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E], w: f32[R, D]) {
+      a[b, h, m, r]  = sum[d](w[r, d] * q[b, h, m, d]) - sum[d](q[b, h, m, d] ** 2) / 2
+      fq[b, h, m, r] = exp(a[b, h, m, r] - max[s: R](a[b, h, m, s]))
+      c[b, h, n, r]  = sum[d](w[r, d] * k[b, h, n, d]) - sum[d](k[b, h, n, d] ** 2) / 2
+      fk[b, h, n, r] = exp(c[b, h, n, r] - max[s: R](c[b, h, n, s]))
+      state[b, h, r, e] = sum[n](fk[b, h, n, r] * v[b, h, n, e])
+      total[b, h, r]    = sum[n](fk[b, h, n, r])
+      out[b, h, m, e]   = sum[r](fq[b, h, m, r] * state[b, h, r, e]) / sum[r](fq[b, h, m, r] * total[b, h, r])
+      return out
+    }""")
+
+    def features(x, w):
+        a = x @ w.T - (x**2).sum(-1, keepdim=True) / 2
+        return (a - a.amax(-1, keepdim=True)).exp()
+
+    def formula(q, k, v, w):
+        fq, fk = features(q, w), features(k, w)
+        return fq @ (fk.transpose(-1, -2) @ v) / (fq @ fk.sum(-2)[..., None])
+
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 3, 700, 8) / 2, torch.randn(2, 3, 900, 8) / 2, torch.randn(2, 3, 900, 8), torch.randn(96, 8)]
+    assert_gradients(kernel, formula, tensors)
