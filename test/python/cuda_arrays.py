@@ -110,6 +110,9 @@ def play_torch():
         empty=empty,
         device=str,
         is_grad_enabled=lambda: True,
+        autograd=types.SimpleNamespace(forward_ad=types.SimpleNamespace(_current_level=-1)),
+        compiler=types.SimpleNamespace(is_compiling=lambda: False),
+        _C=types.SimpleNamespace(_functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None)),
         cuda=types.SimpleNamespace(current_stream=current_stream),
         utils=types.SimpleNamespace(dlpack=types.SimpleNamespace(to_dlpack=lambda tensor: Array.__dlpack__(tensor))),
     )
