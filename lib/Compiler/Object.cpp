@@ -50,7 +50,7 @@ static void hideStrongSymbols(llvm::Module &module, llvm::StringRef function) {
 
 /// Halide gives each name a number that depends on what else the process has compiled, and on the order in which its
 /// threads did. Objects are to be reproducible, so numbers are dropped from what is left of names: those of parallel
-/// loops, which become functions, and those of memory in texts of errors.
+/// loops, which become functions, and those of memory in texts of errors. Texts of several lines are a device's code.
 static void dropNumbers(llvm::Module &module, llvm::StringRef loops) {
   for (auto [count, loop] : llvm::enumerate(llvm::make_filter_range(module, [](llvm::Function &each) {
          return each.hasLocalLinkage() && each.getName().contains("_par_for_");
@@ -58,7 +58,7 @@ static void dropNumbers(llvm::Module &module, llvm::StringRef loops) {
     loop.setName(loops + llvm::Twine(count));
   for (llvm::GlobalVariable &global : llvm::make_early_inc_range(module.globals())) {
     auto *data = global.hasInitializer() ? llvm::dyn_cast<llvm::ConstantDataArray>(global.getInitializer()) : nullptr;
-    if (!data || !data->isCString())
+    if (!data || !data->isCString() || data->getAsCString().contains('\n'))
       continue;
     std::string name = withoutNumbers(data->getAsCString());
     if (name.size() == data->getAsCString().size())

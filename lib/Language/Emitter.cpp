@@ -168,7 +168,7 @@ Value Emitter::emitSubscript(const SubscriptExpression &expression) {
   llvm::SmallVector<Value> subscripts;
   for (auto [dimension, subscript] : llvm::enumerate(expression.subscripts))
     subscripts.push_back(
-        emitInteger(*subscript, "subscript " + llvm::Twine(dimension + 1) + " of `" + expression.name + "`"));
+        emitInteger(*subscript, "subscript " + llvm::Twine(dimension) + " of `" + expression.name + "`"));
   Tensor *tensor = resolver.binding(expression).tensor;
   if (!tensor || llvm::is_contained(subscripts, Value()))
     return {};

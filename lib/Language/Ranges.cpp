@@ -16,7 +16,7 @@ using namespace attn::language;
 using llvm::formatv;
 
 static std::string describe(const Variable::Use &use) {
-  return formatv("dimension {0} of `{1}` is {2}", use.dimension + 1, use.tensor, use.size.str());
+  return formatv("dimension {0} of `{1}` is {2}", use.dimension, use.tensor, use.size.str());
 }
 
 void Resolver::collectRanges(const std::vector<Statement> &statements) {
@@ -202,7 +202,7 @@ void Resolver::checkSubscripts(const SubscriptExpression &expression) {
     std::optional<Interval> bounds = boundsOf(*subscript);
     if (!whole || !bounds)
       continue;
-    std::string where = formatv("dimension {0} of `{1}`, which is {2}", dimension + 1, expression.name, size.str());
+    std::string where = formatv("dimension {0} of `{1}`, which is {2}", dimension, expression.name, size.str());
     std::optional<Polynomial> above = bounds->least.minus(*whole), missing = whole->minus(bounds->greatest);
     bool outside = bounds->greatest.isAlwaysNegative() || (above && above->isNeverNegative());
     const Variable *variable = binding(*subscript).variable;

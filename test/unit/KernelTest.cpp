@@ -91,7 +91,7 @@ TEST(Kernel, ChecksRangesWhenItIsCalled) {
       FAIL() << "accepted";
     } catch (const RunError &error) {
       EXPECT_EQ(error.code, ATTN_ERROR_SHAPE);
-      EXPECT_STREQ(error.what(), "part: index `j` ranges over K and leaves dimension 1 of `x`, which is N: the "
+      EXPECT_STREQ(error.what(), "part: index `j` ranges over K and leaves dimension 0 of `x`, which is N: the "
                                  "dimension is 2, but must be at least 3");
     }
   };
