@@ -1,7 +1,8 @@
 //===- PairTensors.h - Tensors with an element for each pair ----*- C++ -*-===//
 //
 // What attn-store-pairs knows of the pairs of one attention while it rewrites them: StorePairs.cpp chooses those that
-// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0. ExtremePairs.cpp finds others.
+// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0. ExtremePairs.cpp
+// finds others.
 //
 //===----------------------------------------------------------------------===//
 
