@@ -91,13 +91,6 @@ static bool isMultipleOfPairs(ReduceOp sum) {
   return is(yielded(sum.getBody()));
 }
 
-/// Whether `reduce` reads pairs that are 0 where their mask is false.
-static bool readsMasked(ReduceOp reduce) {
-  return llvm::any_of(reduce.getBody().getOps<ReadOp>(), [](ReadOp read) {
-    return isPairs(read.getTensor()) && maskOf(read.getTensor().getDefiningOp<TensorOp>());
-  });
-}
-
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
 /// it is a tensor of pairs.
 void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const {
@@ -147,9 +140,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     return isReturned(statement.getResult()) && hasAllAxes(statement.getBody().getArguments(), {});
   return llvm::all_of(sums, [&](ReduceOp sum) {
     // Blocks leave out the keys at which all pairs are 0.
-    bool isExtreme = sum.getKind() == ReduceKind::Max || sum.getKind() == ReduceKind::Min;
-    bool needsNoOthers = sum.getKind() == ReduceKind::Sum ? isMultipleOfPairs(sum) : isExtreme && !readsMasked(sum);
-    if (!needsNoOthers || !nameAxesOfReads(sum.getBody()))
+    if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))
       return false;
     if (sum.isConditional())
       for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))

@@ -3,8 +3,8 @@
 //   attn-write-runtime object OUTPUT                      Halide's runtime for kernels of this process
 //   attn-write-runtime assembly TARGET BITCODE OUTPUT     Halide's and ours, BITCODE, for objects (Object.cpp)
 //
-// Compiling the runtime takes 0.4 to 0.7 s, so it is done when attn is built. Objects have one section for all they
-// need, and what LLVM adds to a module without compiling it is assembly: so it is assembly that is kept for them.
+// Compiling the runtime takes 0.4 to 0.7 s, so it is done when attn is built. An object is compiled of one module, and
+// what LLVM adds to a module without compiling it is assembly: so it is assembly that is kept for objects.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,12 +36,17 @@ static void callConstructors(llvm::Module &module) {
   builder.CreateRetVoid();
 }
 
-static llvm::Expected<std::string> objectOfHalide() {
-  llvm::Expected<std::string> bitcode = halideRuntimeBitcode("host", {Device::Cuda, Device::OpenCl});
+static llvm::Expected<std::unique_ptr<llvm::Module>>
+readHalideRuntime(llvm::StringRef target, llvm::ArrayRef<Device> devices, llvm::LLVMContext &context) {
+  llvm::Expected<std::string> bitcode = halideRuntimeBitcode(target, devices);
   if (!bitcode)
     return bitcode.takeError();
+  return readHalideBitcode(*bitcode, context);
+}
+
+static llvm::Expected<std::string> objectOfHalide() {
   llvm::LLVMContext context;
-  llvm::Expected<std::unique_ptr<llvm::Module>> module = readBitcode(*bitcode, context);
+  auto module = readHalideRuntime("host", {Device::Cuda, Device::OpenCl}, context);
   if (!module)
     return module.takeError();
   callConstructors(**module);
@@ -120,11 +125,8 @@ static llvm::Expected<std::string> assemblyOfRuntime(llvm::StringRef target, llv
     devices.push_back(Device::Cuda);
   if (target.contains("opencl"))
     devices.push_back(Device::OpenCl);
-  llvm::Expected<std::string> bitcode = halideRuntimeBitcode(target, devices);
-  if (!bitcode)
-    return bitcode.takeError();
   llvm::LLVMContext context;
-  llvm::Expected<std::unique_ptr<llvm::Module>> module = readHalideBitcode(*bitcode, context);
+  auto module = readHalideRuntime(target, devices, context);
   if (!module)
     return module.takeError();
   llvm::Expected<std::unique_ptr<llvm::Module>> own = readBitcode(ownBitcode, context);

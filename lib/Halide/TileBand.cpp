@@ -32,6 +32,7 @@ struct Slope {
 };
 } // namespace
 
+/// Of a sum, a difference or a clamped number of such; nothing where `value` may grow now and shrink then.
 static std::optional<Slope> slopeOf(mlir::Value value, const Environment &environment, const Var &q, const Var &k) {
   bool ofQuery = environment.changesWith(value, q), ofKey = environment.changesWith(value, k);
   if (!ofQuery && !ofKey)

@@ -1,8 +1,7 @@
 //===- PairTensors.h - Tensors with an element for each pair ----*- C++ -*-===//
 //
 // What attn-store-pairs knows of the pairs of one attention while it rewrites them: StorePairs.cpp chooses those that
-// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0. ExtremePairs.cpp
-// finds others.
+// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0.
 //
 //===----------------------------------------------------------------------===//
 
@@ -69,10 +68,6 @@ private:
 
 /// The statement that defines `tensor`, or null.
 inline TensorOp definitionOf(mlir::Value tensor) { return tensor.getDefiningOp<TensorOp>(); }
-
-/// Marks products of rows and keys that maxima and minima in the formula of `tensor` are over as pairs that are stored
-/// (ExtremePairs.cpp). False where there are none.
-bool storeProductsOfExtremes(TensorOp tensor);
 
 /// The sum that is all of the formula, over any number of indices; or null.
 ReduceOp wholeSum(TensorOp tensor);

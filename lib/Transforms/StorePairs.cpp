@@ -61,36 +61,27 @@ void StorePairs::runOnOperation() {
   if (kernel->hasAttr(KernelOp::wholeName))
     return;
   auto tensors = [](KernelOp kernel) { return kernel.getBody().front().getOps<TensorOp>(); };
-  auto find = [&](KernelOp kernel, StringRef name) {
-    auto found = llvm::find_if(tensors(kernel), [&](TensorOp tensor) { return tensor.getName() == name; });
-    return found == tensors(kernel).end() ? TensorOp() : *found;
-  };
-  // The change is made to a copy of the kernel, and kept if it says so.
-  auto tryOn = [&](StringRef name, llvm::function_ref<bool(TensorOp)> change) {
-    mlir::OwningOpRef<KernelOp> changed = kernel.clone();
-    if (change(find(*changed, name)) && isInBlocks(*changed))
-      kernel.getBody().takeBody(changed->getBody());
-  };
   SmallVector<std::string> names; // softmaxes first
   for (bool ofSoftmax : {true, false})
     for (TensorOp tensor : tensors(kernel))
       if (tensor->hasAttr(TensorOp::weightsName) == ofSoftmax)
         names.push_back(tensor.getName().str());
+  auto find = [&](KernelOp kernel, StringRef name) {
+    auto found = llvm::find_if(tensors(kernel), [&](TensorOp tensor) { return tensor.getName() == name; });
+    return found == tensors(kernel).end() ? TensorOp() : *found;
+  };
   for (StringRef name : names) {
     TensorOp tensor = find(kernel, name);
     bool isCandidate =
         tensor && !isPairs(tensor.getResult()) && (tensor->hasAttr(TensorOp::weightsName) || isSummedBothWays(tensor));
-    if (isCandidate)
-      tryOn(name, [](TensorOp tensor) {
-        KernelOp kernel = tensor->getParentOfType<KernelOp>();
-        PairTensors(tensor).store();
-        eraseUnread(kernel);
-        return true;
-      });
+    if (!isCandidate)
+      continue;
+    mlir::OwningOpRef<KernelOp> changed = kernel.clone();
+    PairTensors(find(*changed, name)).store();
+    eraseUnread(*changed);
+    if (isInBlocks(*changed))
+      kernel.getBody().takeBody(changed->getBody());
   }
-  for (StringRef name : names)
-    if (find(kernel, name))
-      tryOn(name, storeProductsOfExtremes);
 }
 
 /// The statement whose formula `op` is in.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, Protocol
+from typing import Any, Iterable, Protocol
 
 import numpy as np
 
@@ -182,14 +182,13 @@ def is_transformed() -> bool:
     )
 
 
-def refuse_transforms(names: list[str], values: list[Any], of_kernel: bool) -> None:
+def refuse_transforms(names: Iterable[str], values: Iterable[Any], of_kernel: bool) -> None:
     """Raises NotImplementedError for the tensors that such a transform has wrapped, where they would lose it.
 
     An operator of PyTorch's (not `of_kernel`) can be mapped by vmap, and be part of a graph. torch.compile ends its graph where
     the error is raised, and calls the kernel then; with fullgraph=True the error is its caller's.
     """
-    import torch
-
+    torch = sys.modules["torch"]
     if of_kernel and torch.compiler.is_compiling():
         raise NotImplementedError("torch.compile cannot trace a kernel: call attn.torch_operator(kernel), made before")
     functorch = torch._C._functorch

@@ -86,7 +86,7 @@ class Kernel:
         if out is not None and "out" in self._positions:
             kwargs["out"], out = out, None
         if arrays.is_transformed():
-            arrays.refuse_transforms(list(self._positions), self._bind(args, kwargs), of_kernel=True)
+            arrays.refuse_transforms(self._positions, self._bind(args, kwargs), of_kernel=True)
         if out is None and not kwargs:
             results = self._kernel.run_exchanged(args)  # None where the arguments need more care
             if results is not None:

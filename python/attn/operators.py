@@ -65,8 +65,6 @@ class Operator:
         """
         if kwargs or len(args) != len(self._inputs) or not all([isinstance(argument, Tensor) for argument in args]):
             args = self._tensors(args, kwargs)
-        if not torch.compiler.is_compiling() and arrays.is_transformed():
-            arrays.refuse_transforms([info.name for info in self._inputs], list(args), of_kernel=False)
         function = self._function.apply if _needs_gradients(args) and _is_eager(args) else self._registered
         results = function(*args)
         return results if self._single else self._results(*results)
@@ -192,6 +190,8 @@ class _Registered:
         """The output or a tuple of them; where it may, past PyTorch's dispatcher, which takes as long as a small kernel."""
         if _is_eager(tensors) and not _needs_gradients(tensors):
             return self._run(*tensors)
+        if not torch.compiler.is_compiling():
+            arrays.refuse_transforms([info.name for info in self._inputs], tensors, of_kernel=False)
         return self._operator(*tensors)
 
     def _run(self, *tensors: Tensor) -> Any:
@@ -224,6 +224,7 @@ def _is_eager(tensors: Sequence[Tensor]) -> bool:
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._len_torch_function_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
         and torch._C._get_tracing_state() is None
     )
 

@@ -528,31 +528,3 @@ attn.kernel @shared_heads(%x: !attn.tensor<[H, M, N], f32>, %q: !attn.tensor<[H,
   }
   attn.return %sum : !attn.tensor<[H, M], f32> as f32, %grad_k : !attn.tensor<[G, N, D], f32> as f32
 }
-
-// Products of rows and keys that a maximum is over.
-// CHECK-LABEL: attn.kernel @extreme(
-// CHECK:         %best_pairs = attn.tensor "best_pairs"(%c: C, %m: M, %n: N) : f32 attributes {attn.pairs} {
-// CHECK-NEXT:      attn.reduce sum(%d: D) : f32 {
-// CHECK:         attn.tensor "best"(%c: C, %m: M) : f32 {
-// CHECK-NEXT:      attn.reduce max(%n: N) : f32 {
-// CHECK-NEXT:        attn.read %best_pairs[%c, %m, %n]
-// CHECK:           } where {
-attn.kernel @extreme(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[C, N, D], f32>, %length: !attn.tensor<[C], i32>) {
-  %best = attn.tensor "best"(%c: C, %m: M) : f32 {
-    %0 = attn.reduce max(%n: N) : f32 {
-      %1 = attn.reduce sum(%d: D) : f32 {
-        %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
-        %3 = attn.read %k[%c, %n, %d] : !attn.tensor<[C, N, D], f32>
-        %4 = arith.mulf %2, %3 : f32
-        attn.yield %4 : f32
-      }
-      attn.yield %1 : f32
-    } where {
-      %1 = attn.read %length[%c] : !attn.tensor<[C], i32>
-      %2 = arith.cmpi slt, %n, %1 : i64
-      attn.yield %2 : i1
-    }
-    attn.yield %0 : f32
-  }
-  attn.return %best : !attn.tensor<[C, M], f32> as f32
-}

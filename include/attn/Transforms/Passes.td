@@ -301,8 +301,6 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
     Pairs are found from the weights of a softmax, and from tensors that sums over their keys and sums over their rows read,
     as without one. Conditions of such sums become masks first.
 
-    So are the products of rows and keys that a maximum or minimum is over (`max[n](sum[d](q[m, d] * k[n, d]))`).
-
     A sum over pairs that another sum adds up elsewhere, as the gradient of keys that heads share (`h // 4` is `at`) or of a
     table of biases (`n - m + far` is `at`), becomes one with it: nothing is stored for each head or pair.
 
