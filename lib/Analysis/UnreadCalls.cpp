@@ -11,7 +11,21 @@
 using namespace mlir;
 using namespace attn;
 
-using Calls = SmallVector<UnreadCalls>;
+using Calls = SmallVector<SizeLimit>;
+
+/// Adds the calls within `limit`.
+static void add(Calls &calls, SizeLimit limit) {
+  auto *same = llvm::find_if(calls, [&](const SizeLimit &each) { return each.size == limit.size; });
+  if (same == calls.end())
+    calls.push_back(limit);
+  else
+    same->atMost = std::max(same->atMost, limit.atMost);
+}
+
+static void add(Calls &calls, const Calls &others) {
+  for (const SizeLimit &limit : others)
+    add(calls, limit);
+}
 
 /// Those in which `condition` is false because a size is too small.
 static Calls falseIn(Value condition) {
@@ -19,13 +33,13 @@ static Calls falseIn(Value condition) {
   for (Value each : conjunctsOf(condition)) {
     if (auto read = each.getDefiningOp<ReadOp>())
       if (auto flag = read.getTensor().getDefiningOp<TensorOp>(); flag && flag.getIndices().empty())
-        found.append(falseIn(yielded(flag.getBody())));
+        add(found, falseIn(yielded(flag.getBody())));
     auto compare = each.getDefiningOp<arith::CmpIOp>();
     auto size = compare ? compare.getLhs().getDefiningOp<SizeOp>() : SizeOp();
     APInt limit;
     if (size && size.getSize().isName() && compare.getPredicate() == arith::CmpIPredicate::sgt &&
         matchPattern(compare.getRhs(), m_ConstantInt(&limit)))
-      found.push_back({size.getSize().getName(), limit.getSExtValue()});
+      add(found, {size.getSize(), limit.getSExtValue()});
   }
   return found;
 }
@@ -36,21 +50,21 @@ static Calls skippedIn(ReadOp read) {
   for (Operation *inner = read; !isa<KernelOp>(inner->getParentOp()); inner = inner->getParentOp())
     if (auto reduce = dyn_cast<ReduceOp>(inner->getParentOp());
         reduce && reduce.isConditional() && inner->getParentRegion() == &reduce.getBody())
-      found.append(falseIn(yielded(reduce.getWhere())));
+      add(found, falseIn(yielded(reduce.getWhere())));
   return found;
 }
 
 /// Those of both.
 static Calls intersect(const Calls &first, const Calls &second) {
   Calls both;
-  for (const UnreadCalls &a : first)
-    for (const UnreadCalls &b : second)
+  for (const SizeLimit &a : first)
+    for (const SizeLimit &b : second)
       if (a.size == b.size)
-        both.push_back({a.size, std::min(a.atMost, b.atMost)});
+        add(both, {a.size, std::min(a.atMost, b.atMost)});
   return both;
 }
 
-SmallVector<UnreadCalls> attn::findUnreadCalls(Value tensor) {
+SmallVector<SizeLimit> attn::findUnreadCalls(Value tensor) {
   std::optional<Calls> all;
   for (Operation *user : tensor.getUsers()) {
     auto read = dyn_cast<ReadOp>(user);

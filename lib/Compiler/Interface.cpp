@@ -180,13 +180,16 @@ ProgramInterface ProgramInterface::of(const LoweredKernel &lowered, const Kernel
       work = sizeProgram(step.work, positions);
     if (stackDepth(work) > ATTN_STACK_DEPTH)
       work = {};
+    auto describeLimit = [&](const SizeLimit &limit) {
+      return LimitInterface{sizeProgram(limit.size, positions), limit.atMost};
+    };
     for (const SizeLimit &limit : step.unread)
-      variants.push_back({attn_limit{limit.size, limit.atMost}, {}, ""});
+      variants.push_back({describeLimit(limit), {}, ""});
     for (const HalideFunction &variant : step.variants) {
       VariantInterface &described = variants.emplace_back();
       described.function = function + "_" + variant.name();
       if (const std::optional<SizeLimit> &limit = variant.limit())
-        described.limit = {limit->size, limit->atMost};
+        described.limit = describeLimit(*limit);
       for (const HalideArgument &argument : variant.arguments()) {
         int64_t number = first[argument.kind] + argument.index;
         described.arguments.push_back(argument.isRepeated ? -1 - number : number);

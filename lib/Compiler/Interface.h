@@ -93,9 +93,15 @@ struct BlocksInterface {
   std::vector<BlockTensorInterface> tensors;
 };
 
+/// See attn_limit.
+struct LimitInterface {
+  SizeProgram size;
+  int64_t atMost;
+};
+
 /// See attn_variant.
 struct VariantInterface {
-  std::optional<attn_limit> limit;
+  std::optional<LimitInterface> limit;
   std::vector<int64_t> arguments;
   std::string function; ///< Of Halide; it is called by FUNCTION_argv. Empty: there is nothing to compute.
 };
@@ -115,7 +121,7 @@ struct LaunchInterface {
   std::vector<CudaImage> images;
   SizeProgram rows, others, keys;
   int64_t tileRows, tileKeys, threads, sharedBytes, mergedRows, stateSize;
-  std::vector<std::pair<SizeProgram, int64_t>> limits;
+  std::vector<LimitInterface> limits;
   std::vector<int64_t> contiguous;
   std::vector<attn_mapped_argument> maps;
 };

@@ -102,8 +102,8 @@ Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
     bytes->setAlignment(llvm::Align(16));
     images.push_back(record({integer(image.capability), integer(image.kind), integer(image.data.size()), bytes}));
   }
-  for (const auto &[size, atMost] : launch->limits)
-    limits.push_back(record({expression(size), integer(atMost)}));
+  for (const LimitInterface &limit : launch->limits)
+    limits.push_back(this->limit(limit));
   for (int64_t argument : launch->contiguous)
     contiguous.push_back(integer(argument));
   for (const attn_mapped_argument &map : launch->maps)
@@ -157,11 +157,15 @@ Constant *TableBuilder::device(Device device) {
   return table;
 }
 
+Constant *TableBuilder::limit(const LimitInterface &limit) {
+  return record({expression(limit.size), integer(limit.atMost)});
+}
+
 Constant *TableBuilder::variant(const VariantInterface &variant) {
   std::vector<Constant *> arguments;
   Constant *limit = llvm::ConstantPointerNull::get(pointer);
   if (variant.limit)
-    limit = global(record({integer(variant.limit->size), integer(variant.limit->at_most)}));
+    limit = global(this->limit(*variant.limit));
   for (int64_t argument : variant.arguments)
     arguments.push_back(integer(argument));
   auto *type = llvm::FunctionType::get(llvm::Type::getInt32Ty(module.getContext()), pointer, false);

@@ -35,6 +35,7 @@ private:
   llvm::Constant *function(llvm::StringRef name);
   llvm::Constant *describe(const TensorInterface &tensor);
   llvm::Constant *expression(const SizeProgram &program);
+  llvm::Constant *limit(const LimitInterface &limit);
   llvm::Constant *variant(const VariantInterface &variant);
   llvm::Constant *integer(uint64_t value);
   llvm::Constant *record(llvm::ArrayRef<llvm::Constant *> fields);

@@ -135,22 +135,16 @@ private:
     written[tensor] = steps.size();
     if (logSumExp)
       written[logSumExp] = steps.size();
-    llvm::SmallVector<mlir::StringAttr> sizes = kernel.getSizeNames();
     for (const PlanVariant &variant : plan.variants(tensor.getOwner())) {
-      std::optional<SizeLimit> limit;
-      if (!variant.size.empty()) {
-        auto size = llvm::find_if(sizes, [&](mlir::StringAttr size) { return size == variant.size; });
-        limit = {static_cast<unsigned>(size - sizes.begin()), variant.atMost};
-      }
       if (variant.kind == PlanKind::None) {
-        current.unread.push_back(*limit);
+        current.unread.push_back(*variant.limit);
         continue;
       }
       bool isNarrow = variant.kind == PlanKind::NarrowTiles;
-      addVariant(name + (!limit     ? ""
-                         : isNarrow ? "_narrow"
-                                    : "_few"),
-                 limit, [&](StepLowering &step) { step.store(tensor, variant.kind, logSumExp); });
+      addVariant(name + (!variant.limit ? ""
+                         : isNarrow     ? "_narrow"
+                                        : "_few"),
+                 variant.limit, [&](StepLowering &step) { step.store(tensor, variant.kind, logSumExp); });
     }
     current.work =
         workOf(tensor.getOwner(), [&](mlir::Value read) { return storage.isNeeded(read); }).asSize(kernel.getContext());

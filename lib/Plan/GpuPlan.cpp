@@ -30,15 +30,15 @@ static bool isWide(WeightedSumOp sum, int columns) {
 /// Few queries share keys with few: the keys are split between blocks then. So are those of rows without queries.
 static std::vector<PlanVariant> variantsFor(WeightedSumOp sum, int64_t splitQueries) {
   if (!isFusible(sum) || !hasPlainSink(sum))
-    return {{PlanKind::Nest, "", 0}};
+    return {{PlanKind::Nest}};
   if (!isTileable(sum))
-    return {{static_cast<int64_t>(sum.getQuery()) < 0 ? PlanKind::Split : PlanKind::Nest, "", 0}};
+    return {{static_cast<int64_t>(sum.getQuery()) < 0 ? PlanKind::Split : PlanKind::Nest}};
   SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];
   if (queries.isConstant())
-    return {{queries.getValue() <= splitQueries ? PlanKind::Split : PlanKind::Tiles, "", 0}};
-  if (!queries.isName() || splitQueries == 0)
-    return {{PlanKind::Tiles, "", 0}};
-  return {{PlanKind::Split, queries.getName().str(), splitQueries}, {PlanKind::Tiles, "", 0}};
+    return {{queries.getValue() <= splitQueries ? PlanKind::Split : PlanKind::Tiles}};
+  if (splitQueries == 0)
+    return {{PlanKind::Tiles}};
+  return {{PlanKind::Split, SizeLimit{queries, splitQueries}}, {PlanKind::Tiles}};
 }
 
 void Plan::chooseForGpu(bool isDouble) {

@@ -88,7 +88,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
   unsigned rank = body.getNumArguments(), rows = machine.vectorRegisters >= 32 ? 7 : 6;
   llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
   // Where a call may have fewer rows than a tile, a size must say so.
-  auto isEnough = [&](SizeAttr size) { return size.isName() || (size.isConstant() && size.getValue() >= rows); };
+  auto isEnough = [&](SizeAttr size) { return !size.isConstant() || size.getValue() >= rows; };
   for (unsigned row = rank - 1; row-- > 0;)
     if (isEnough(shape[row]) && (!placed || placesTiles(*placed, op, row, rank - 1)) &&
         llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row, placed); })) {
@@ -97,7 +97,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
       plan.name = op.getName().str();
       plan.rowName = indexName(body.getArgument(row)).str();
       plan.columnName = indexName(body.getArguments().back()).str();
-      plan.rowSize = shape[row].isName() ? shape[row].getName().str() : "";
+      plan.rowSize = shape[row].isConstant() ? SizeAttr() : shape[row];
       plan.row = row;
       plan.lanes = sizes.lanes;
       plan.tiles = sizes.panelTiles;

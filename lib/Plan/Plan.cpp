@@ -45,15 +45,12 @@ namespace {
 class Clocks {
 public:
   Clocks(WeightedSumOp sum, const Plan &plan, const Machine &machine)
-      : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())),
-        querySize(sum.getResult().getType().getShape()[sum.getQuery()]) {}
+      : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())) {}
 
   double of(PlanKind kind, int64_t queries) {
-    if (querySize.isName())
-      sizes[querySize.getName()] = queries;
     if (kind == PlanKind::Split)
-      return splitClocks(sum, plan.split, plan.lanes, machine, sizes);
-    return tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes);
+      return splitClocks(sum, plan.split, plan.lanes, machine, sizes, queries);
+    return tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes, queries);
   }
 
   bool isSplit(int64_t queries) {
@@ -90,7 +87,6 @@ private:
   const Plan &plan;
   const Machine &machine;
   SizeValues sizes;
-  SizeAttr querySize;
 };
 } // namespace
 
@@ -101,13 +97,13 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
   result.statement = sum;
   result.name = sum.getName().str();
   if (!isTileable(sum)) {
-    result.variants = {{isFusible(sum) ? PlanKind::Split : PlanKind::Nest, "", 0}};
+    result.variants = {{isFusible(sum) ? PlanKind::Split : PlanKind::Nest}};
     return result;
   }
   SizeAttr size = sum.getResult().getType().getShape()[sum.getQuery()];
   result.queryName = indexName(sum.getBody().getArgument(sum.getQuery())).str();
-  if (plan.countChunks || !(size.isName() || size.isConstant())) {
-    result.variants = {{PlanKind::Tiles, "", 0}};
+  if (plan.countChunks) {
+    result.variants = {{PlanKind::Tiles}};
     return result;
   }
   Clocks clocks(sum, plan, machine);
@@ -115,16 +111,16 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
     int64_t queries = size.getValue();
     bool isSplit = plan.splitQueries ? queries <= *plan.splitQueries : clocks.isSplit(queries);
     bool isNarrow = plan.narrowQueries ? queries <= *plan.narrowQueries : clocks.isNarrow(queries);
-    result.variants = {{isSplit ? PlanKind::Split : isNarrow ? PlanKind::NarrowTiles : PlanKind::Tiles, "", 0}};
+    result.variants = {{isSplit ? PlanKind::Split : isNarrow ? PlanKind::NarrowTiles : PlanKind::Tiles}};
     return result;
   }
   int64_t split = plan.splitQueries ? *plan.splitQueries : clocks.splitLimit();
   int64_t narrow = plan.narrowQueries ? *plan.narrowQueries : clocks.narrowLimit();
   if (split > 0)
-    result.variants.push_back({PlanKind::Split, size.getName().str(), split});
+    result.variants.push_back({PlanKind::Split, SizeLimit{size, split}});
   if (narrow > split)
-    result.variants.push_back({PlanKind::NarrowTiles, size.getName().str(), narrow});
-  result.variants.push_back({PlanKind::Tiles, "", 0});
+    result.variants.push_back({PlanKind::NarrowTiles, SizeLimit{size, narrow}});
+  result.variants.push_back({PlanKind::Tiles});
   return result;
 }
 
@@ -233,8 +229,8 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
         plan.scatters.push_back(*scatter);
     }
     if (auto statement = llvm::dyn_cast<TensorOp>(op); statement && machine.device == Device::Cpu)
-      for (const UnreadCalls &calls : findUnreadCalls(statement.getResult()))
-        plan.unread.push_back({statement, statement.getName().str(), calls.size.str(), calls.atMost});
+      for (const SizeLimit &calls : findUnreadCalls(statement.getResult()))
+        plan.unread.push_back({statement, statement.getName().str(), calls});
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
@@ -245,7 +241,7 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
     // A tile of which few rows are used costs less than a second form of each statement costs to compile.
     for (MatrixPlan &matrix : plan.matrices)
       if (blocks.contains(matrix.statement))
-        matrix.rowSize = "";
+        matrix.rowSize = {};
   }
   return plan;
 }
@@ -274,11 +270,11 @@ std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
   std::vector<PlanVariant> variants;
   for (const UnreadPlan &calls : unread)
     if (calls.statement == statement)
-      variants.push_back({PlanKind::None, calls.size, calls.atMost});
+      variants.push_back({PlanKind::None, calls.calls});
   const MatrixPlan *plan = matrix(statement);
-  if (plan && !plan->rowSize.empty())
-    variants.push_back({PlanKind::Nest, plan->rowSize, plan->rows - 1});
-  variants.push_back({plan ? PlanKind::Matrix : isScatter(statement) ? PlanKind::Scatter : PlanKind::Nest, "", 0});
+  if (plan && plan->rowSize)
+    variants.push_back({PlanKind::Nest, SizeLimit{plan->rowSize, plan->rows - 1}});
+  variants.push_back({plan ? PlanKind::Matrix : isScatter(statement) ? PlanKind::Scatter : PlanKind::Nest});
   return variants;
 }
 

@@ -26,13 +26,23 @@ static constexpr double secondCacheBytes = 64;
 // Sizes
 //===----------------------------------------------------------------------===//
 
+static double valueOf(SizeAttr size, const SizeValues &sizes) { return size.evaluate(sizes).value_or(0); }
+
 SizeValues attn::typicalSizes(KernelOp kernel) {
   SizeValues values;
   for (mlir::StringAttr name : kernel.getSizeNames())
     values[name] = 4;
+  // Of an expression, such as S * S, all names are as large as it takes.
   auto assume = [&](SizeAttr size, int64_t value) {
-    if (size && size.isName())
+    llvm::SetVector<mlir::StringAttr> names;
+    size.forEachName([&](mlir::StringAttr name) { names.insert(name); });
+    auto isSmall = [&](mlir::StringAttr name) { return values[name] < value; };
+    if (size.isName())
       values[size.getName()] = value;
+    else
+      while (valueOf(size, values) < value && llvm::any_of(names, isSmall))
+        for (mlir::StringAttr name : names)
+          values[name] = std::min(2 * values[name], value);
   };
   kernel.walk([&](ReduceOp reduce) {
     for (SizeAttr size : reduce.getSizes().getAsRange<SizeAttr>())
@@ -51,8 +61,6 @@ SizeValues attn::typicalSizes(KernelOp kernel) {
   });
   return values;
 }
-
-static double valueOf(SizeAttr size, const SizeValues &sizes) { return size.evaluate(sizes).value_or(0); }
 
 static double elements(mlir::Value tensor, const SizeValues &sizes) {
   double count = 1;
@@ -73,12 +81,16 @@ static double bytes(mlir::Value tensor, const SizeValues &sizes) {
 namespace {
 /// What a weighted sum consists of, at some sizes.
 struct SumWork {
-  SumWork(WeightedSumOp sum, const SizeValues &sizes) {
+  SumWork(WeightedSumOp sum, const SizeValues &sizes, std::optional<int64_t> given) {
     llvm::ArrayRef<SizeAttr> shape = sum.getResult().getType().getShape();
     keys = valueOf(sum.getKeySize(), sizes);
     columns = shape.empty() ? 1 : valueOf(shape.back(), sizes);
     rows = elements(sum.getResult(), sizes) / std::max(columns, 1.0);
     queries = static_cast<int64_t>(sum.getQuery()) < 0 ? 1 : valueOf(shape[sum.getQuery()], sizes);
+    if (given) {
+      rows *= *given / std::max(queries, 1.0);
+      queries = *given;
+    }
     SoftmaxOp softmax = softmaxOf(sum);
     if (!softmax)
       return;
@@ -107,8 +119,9 @@ static double tileClocks(double vectors, double unroll, const Machine &machine) 
   return fits ? clocks : clocks + 2 / loads; // an accumulator is stored and loaded
 }
 
-double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes) {
-  SumWork work(sum, sizes);
+double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes,
+                         std::optional<int64_t> queries) {
+  SumWork work(sum, sizes, queries);
   auto roundUp = [](double value, double unit) { return std::ceil(value / unit) * unit; };
   double vectors = tile.queries / tile.lanes;
   double tiles = work.rows / std::max(work.queries, 1.0) * std::ceil(work.queries / tile.queries);
@@ -125,8 +138,8 @@ double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine 
 /// Lanes lie along the terms of a score, so that they are added up for each score; an output's accumulators are loaded
 /// and stored for each tile of keys.
 double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lanes, const Machine &machine,
-                         const SizeValues &sizes) {
-  SumWork work(sum, sizes);
+                         const SizeValues &sizes, std::optional<int64_t> queries) {
+  SumWork work(sum, sizes, queries);
   double clock = std::max(1.0, 1.0 / machine.multiplyAdds);
   double score = std::ceil(work.multiplyAdds / lanes) * clock + 15.0 / 4 / machine.multiplyAdds;
   double softmax = work.instructions / lanes / machine.multiplyAdds;
@@ -171,7 +184,7 @@ static double bytesRead(llvm::ArrayRef<mlir::Operation *> statements, const Size
 
 static PlanVariant variantFor(const std::vector<PlanVariant> &variants, const SizeValues &sizes) {
   return *llvm::find_if(variants, [&](const PlanVariant &variant) {
-    return variant.size.empty() || sizes.lookup(variant.size) <= variant.atMost;
+    return !variant.limit || valueOf(variant.limit->size, sizes) <= variant.limit->atMost;
   });
 }
 

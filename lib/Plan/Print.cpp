@@ -64,8 +64,8 @@ static llvm::StringRef nameOf(PlanKind kind, llvm::StringRef nest) {
 void SumPlan::print(llvm::raw_ostream &os, llvm::StringRef nest) const {
   os << "sum " << name << ": ";
   for (const PlanVariant &variant : variants)
-    if (!variant.size.empty())
-      os << nameOf(variant.kind, nest) << " for at most " << variant.atMost << ' ' << queryName << ", else ";
+    if (variant.limit)
+      os << nameOf(variant.kind, nest) << " for at most " << variant.limit->atMost << ' ' << queryName << ", else ";
     else
       os << nameOf(variant.kind, nest) << '\n';
 }
@@ -91,7 +91,7 @@ void Plan::print(llvm::raw_ostream &os) const {
     os << "matrix " << matrix.name << ": ";
     if (!matrix.inPlaceOf.empty())
       os << "in the place of " << matrix.inPlaceOf << ": ";
-    if (!matrix.rowSize.empty())
+    if (matrix.rowSize)
       os << "for at least " << matrix.rows << ' ' << matrix.rowName << ": ";
     os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x " << matrix.vectors * matrix.lanes << ' '
        << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes << ' ' << matrix.columnName
@@ -102,7 +102,7 @@ void Plan::print(llvm::raw_ostream &os) const {
     os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "
        << scatter.places << '\n';
   for (const UnreadPlan &calls : unread)
-    os << "not computed: " << calls.name << " where " << calls.size << " <= " << calls.atMost << '\n';
+    os << "not computed: " << calls.name << " where " << calls.calls.size.str() << " <= " << calls.calls.atMost << '\n';
   printBlocks(os);
 }
 

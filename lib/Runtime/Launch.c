@@ -20,11 +20,9 @@ static int has_unit_stride(const attn_halide_buffer *buffer) {
 }
 
 static int is_for_call(const attn_launch *launch, void *const *arguments, const int64_t *sizes) {
-  for (int64_t i = 0; i < launch->limit_count; ++i) {
-    int64_t size = 0;
-    if (attn_evaluate(&launch->limits[i].size, sizes, 0, &size) || size > launch->limits[i].at_most)
+  for (int64_t i = 0; i < launch->limit_count; ++i)
+    if (!attn_is_within(&launch->limits[i], sizes))
       return 0;
-  }
   for (int64_t i = 0; i < launch->contiguous_count; ++i)
     if (!has_unit_stride(arguments[launch->contiguous[i]]))
       return 0;

@@ -70,9 +70,14 @@ static void release(const attn_run_state *call, attn_halide_buffer *buffer) {
   buffer->host = 0;
 }
 
-static const attn_variant *choose(const attn_step *step, void *const *size_arguments) {
+int attn_is_within(const attn_limit *limit, const int64_t *sizes) {
+  int64_t size = 0;
+  return !attn_evaluate(&limit->size, sizes, 0, &size) && size <= limit->at_most;
+}
+
+static const attn_variant *choose(const attn_step *step, const int64_t *sizes) {
   const attn_variant *variant = step->variants;
-  while (variant->limit && *(const int32_t *)size_arguments[variant->limit->size] > variant->limit->at_most)
+  while (variant->limit && !attn_is_within(variant->limit, sizes))
     ++variant;
   return variant;
 }
@@ -98,7 +103,7 @@ static int threads_for(const attn_step *step, const int64_t *sizes) {
 }
 
 int attn_run_step(const attn_signature *signature, const attn_run_state *call, const attn_step *step) {
-  const attn_variant *variant = choose(step, call->arguments + signature->input_count);
+  const attn_variant *variant = choose(step, call->sizes);
   if (!variant->function)
     return 0;
   attn_halide_buffer repeated;

@@ -28,6 +28,9 @@ typedef struct {
 int attn_find_launch(const attn_signature *signature, const attn_run_state *run, attn_grid *grid);
 int attn_run_launch(const attn_signature *signature, const attn_run_state *run, const attn_grid *grid);
 
+/* Whether a call with these sizes, in the signature's order, is within `limit`. */
+int attn_is_within(const attn_limit *limit, const int64_t *sizes);
+
 /* Runs one step on its arguments as they are. */
 int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
 

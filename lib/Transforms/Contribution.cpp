@@ -192,11 +192,19 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
     for (BlockArgument index : inOrder(dependence(subscript)))
       indices.insert(index);
   used.assign(indices.begin(), indices.end());
-  TensorOp part = sumTerms(kernel, (name + "_part").str(), terms, used, facts, builder);
+  // Pairs themselves are not copied.
+  auto element = terms.gradient.getDefiningOp<ReadOp>();
+  bool isOfPairs = element && facts.pairs.contains(element.getTensor()) && terms.conditional.empty() &&
+                   llvm::all_of(terms.variables, [&](auto variable) { return indices.contains(variable); });
+  TensorOp part = isOfPairs ? TensorOp() : sumTerms(kernel, (name + "_part").str(), terms, used, facts, builder);
   Scatter scatter(read.read, used);
   Statement result{name.str(), scatter.axes, scatter.summed, terms.gradient.getType(), nullptr};
   result.term = [&](OpBuilder &builder, Indices place) -> Value {
-    return ReadOp::create(builder, read.read.getLoc(), part.getResult(), scatter.sources(builder, place));
+    SmallVector<Value> sources = scatter.sources(builder, place);
+    if (part)
+      return ReadOp::create(builder, read.read.getLoc(), part.getResult(), sources);
+    IRMapping mapping = mapped(used, sources);
+    return cloneSlice(terms.gradient, mapping, builder);
   };
   if (scatter.isConditional())
     result.condition = [&](OpBuilder &builder, Indices place) { return scatter.condition(builder, place); };

@@ -11,6 +11,15 @@
 // so that raising meets each of them as the whole formula of a tensor. The new tensor's indices are the index
 // variables that the reduction uses, from the outside in, and for a softmax the key last.
 //
+// So do reductions that would be computed again for each element of an index further out, as sums of columns:
+//
+//   doubly[m, n] = x[m, n] / sum[i](x[i, n])
+//
+// becomes
+//
+//   doubly_sum[n] = sum[i](x[i, n])
+//   doubly[m, n]  = x[m, n] / doubly_sum[n]
+//
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
@@ -78,6 +87,26 @@ static void outline(ReduceOp reduce, TensorOp tensor) {
     placeholder->erase();
 }
 
+/// Whether `reduce` is the same for some index of `tensor` that is further out than one for which it changes; and reads
+/// a tensor that has as many elements as there are such reductions.
+static bool isRepeated(ReduceOp reduce, TensorOp tensor) {
+  IndexSet used = dependence(reduce.getResult());
+  auto rows = tensor.getBody().getArguments();
+  if (reduce == soleReduction(tensor) || !isa<FloatType>(reduce.getType()) || used.empty() ||
+      !llvm::all_of(used, [&](BlockArgument index) { return index.getOwner() == &tensor.getBody().front(); }))
+    return false;
+  unsigned last = 0;
+  for (BlockArgument index : used)
+    last = std::max(last, index.getArgNumber());
+  bool isAgain = llvm::any_of(rows.take_front(last), [&](BlockArgument row) { return !used.contains(row); });
+  return isAgain && anyInSlice(reduce.getResult(), [&](Operation *op) {
+           auto read = dyn_cast<ReadOp>(op);
+           return read && llvm::all_of(used, [&](BlockArgument index) {
+                    return llvm::is_contained(read.getSubscripts(), index);
+                  });
+         });
+}
+
 namespace {
 struct Outline : attn::impl::AttnOutlineBase<Outline> {
   void runOnOperation() override {
@@ -102,6 +131,15 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
           sums.push_back(reduce);
       });
       for (ReduceOp reduce : sums)
+        outline(reduce, tensor);
+    }
+    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+      SmallVector<ReduceOp> repeated;
+      tensor.getBody().walk([&](ReduceOp reduce) {
+        if (isRepeated(reduce, tensor))
+          repeated.push_back(reduce);
+      });
+      for (ReduceOp reduce : repeated)
         outline(reduce, tensor);
     }
   }

@@ -18,7 +18,9 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   AttnDifferentiateOptions options;
   options.inputs.assign(inputs.begin(), inputs.end());
   manager.addPass(createAttnDifferentiate(options));
-  manager.nest<KernelOp>().addPass(createCSEPass());
+  OpPassManager &made = manager.nest<KernelOp>();
+  made.addPass(createCSEPass());
+  made.addPass(createAttnAssociate()); // before what gradients share is looked for
 }
 
 void attn::buildSimplification(OpPassManager &manager) {

@@ -137,3 +137,49 @@ attn.kernel @stay(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) 
   }
   attn.return %both : !attn.tensor<[M, N], f32> as f32
 }
+
+// A sum that is the same for each row would be computed again for each of them; that of a row is computed once a row as
+// it is, and what reads nothing for each of its elements would be larger than what it is made of.
+// CHECK-LABEL: attn.kernel @columns(
+// CHECK-NEXT:    %y_sum = attn.tensor "y_sum"(%n: N) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%i: M) : f32 {
+// CHECK-NEXT:        %1 = attn.read %x[%i, %n] : !attn.tensor<[M, N], f32>
+// CHECK-NEXT:        attn.yield %1 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %y = attn.tensor "y"(%m: M, %n: N) : f32 {
+// CHECK-NEXT:      %0 = attn.read %x[%m, %n]
+// CHECK-NEXT:      %1 = attn.read %y_sum[%n]
+// CHECK-NEXT:      %2 = attn.reduce sum(%j: N) : f32 {
+// CHECK:           %3 = arith.divf %0, %1 : f32
+// CHECK:         %z = attn.tensor "z"(%h: H, %m: M, %n: N) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%d: D) : f32 {
+attn.kernel @columns(%x: !attn.tensor<[M, N], f32>, %a: !attn.tensor<[M, D], f32>, %b: !attn.tensor<[N, D], f32>, %c: !attn.tensor<[H], f32>) {
+  %y = attn.tensor "y"(%m: M, %n: N) : f32 {
+    %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.reduce sum(%i: M) : f32 {
+      %5 = attn.read %x[%i, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %5 : f32
+    }
+    %2 = attn.reduce sum(%j: N) : f32 {
+      %5 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %5 : f32
+    }
+    %3 = arith.divf %0, %1 : f32
+    %4 = arith.divf %3, %2 : f32
+    attn.yield %4 : f32
+  }
+  %z = attn.tensor "z"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %3 = attn.read %a[%m, %d] : !attn.tensor<[M, D], f32>
+      %4 = attn.read %b[%n, %d] : !attn.tensor<[N, D], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    %1 = attn.read %c[%h] : !attn.tensor<[H], f32>
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %y : !attn.tensor<[M, N], f32> as f32, %z : !attn.tensor<[H, M, N], f32> as f32
+}

@@ -100,7 +100,8 @@ protected:
                                        {ATTN_SUB, 0}};
   const attn_expression shape[2] = {{"M", 1, rows}, {"1000000000 * N - 999999996", 5, columns}};
   const attn_intermediate intermediate = {{"middle", kDLInt, 64, 2, shape, 0, 0}, 0, 1};
-  const attn_limit limit = {0, 3};
+  const attn_instruction twice[3] = {{ATTN_PUSH_SIZE, 0}, {ATTN_PUSH_CONSTANT, 2}, {ATTN_MUL, 0}};
+  const attn_limit limit = {{"M * 2", 3, twice}, 6};
   const int64_t firstArguments[1] = {4}, lastArguments[2] = {3, 4};
   attn_variant first[2] = {{&limit, 1, firstArguments, few}, {nullptr, 1, firstArguments, many}};
   attn_variant second = {nullptr, 2, lastArguments, last};

@@ -14,15 +14,9 @@
 
 namespace attn {
 
-/// Calls in which the size `size` is at most `atMost`.
-struct UnreadCalls {
-  mlir::StringAttr size;
-  int64_t atMost;
-};
-
 /// Those in which no element of `tensor` is read: each read is of terms of a reduction on a condition, itself or a
 /// statement without indices, that needs a size to be larger. The calls of a size are there once.
-llvm::SmallVector<UnreadCalls> findUnreadCalls(mlir::Value tensor);
+llvm::SmallVector<SizeLimit> findUnreadCalls(mlir::Value tensor);
 
 } // namespace attn
 

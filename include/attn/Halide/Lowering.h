@@ -45,12 +45,6 @@ struct HalideArgument {
   bool operator==(const HalideArgument &) const = default;
 };
 
-/// The size at this position of `KernelOp::getSizeNames()` is at most `atMost`.
-struct SizeLimit {
-  unsigned size;
-  int64_t atMost;
-};
-
 /// A step of a kernel, or its variant for some calls, as a scheduled Halide pipeline.
 ///
 /// The function it becomes has C linkage and is called through `FUNCTION_argv(void **arguments)`. Tensors are

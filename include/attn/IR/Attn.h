@@ -48,6 +48,12 @@ inline constexpr int64_t longestDimension = int64_t(1) << 30;
 
 namespace attn {
 
+/// Calls in which `size` is at most `atMost`.
+struct SizeLimit {
+  SizeAttr size;
+  int64_t atMost;
+};
+
 /// Whether a reduction of this kind sums exponentials: a softmax or a log-sum-exp.
 bool isExponential(ReduceKind kind);
 

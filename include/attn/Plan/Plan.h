@@ -99,11 +99,10 @@ enum class PlanKind {
   Tiles
 };
 
-/// A way to compute a statement, for calls in which a size is at most some number.
+/// A way to compute a statement, for calls within a limit or for every call.
 struct PlanVariant {
   PlanKind kind = PlanKind::Nest;
-  std::string size; ///< Empty: for every call.
-  int64_t atMost = 0;
+  std::optional<SizeLimit> limit = std::nullopt;
 };
 
 /// How a weighted sum is computed, together with the softmax that gives its weights.
@@ -133,7 +132,7 @@ struct MatrixPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the statement.
   std::string rowName, columnName;      ///< Indices of the rows and columns.
-  std::string rowSize;                  ///< The name of their size, where fewer than `rows` have another plan.
+  SizeAttr rowSize;                     ///< The rows, where fewer than `rows` have another plan. Null: nowhere.
   std::string inPlaceOf;                ///< Of scores: the weights that take their place. Empty: they have their own.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   unsigned lanes = 4;                   ///< Columns in a vector.
@@ -154,12 +153,11 @@ struct ScatterPlan {
   std::string terms, places;            ///< The indices of a term, and those that its place has.
 };
 
-/// A statement that calls with a small size do not compute: see attn/Analysis/UnreadCalls.h.
+/// A statement that some calls do not compute: see attn/Analysis/UnreadCalls.h.
 struct UnreadPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the statement.
-  std::string size;
-  int64_t atMost = 0;
+  SizeLimit calls;
 };
 
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's

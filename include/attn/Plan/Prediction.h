@@ -30,10 +30,11 @@ struct StepPrediction {
 /// The stored statements of `kernel`, in order.
 std::vector<StepPrediction> predict(KernelOp kernel, const Plan &plan, const Machine &machine, const SizeValues &sizes);
 
-/// Clocks for computing `sum` at these sizes, by the tiled and by the split plan.
-double tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes);
+/// Clocks for computing `sum` at these sizes, or for so many queries, by the tiled and by the split plan.
+double tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes,
+                   std::optional<int64_t> queries = std::nullopt);
 double splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lanes, const Machine &machine,
-                   const SizeValues &sizes);
+                   const SizeValues &sizes, std::optional<int64_t> queries = std::nullopt);
 
 } // namespace attn
 

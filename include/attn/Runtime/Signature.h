@@ -79,9 +79,9 @@ typedef struct {
   uint64_t default_bits; /* the default's bytes, in the tensor's dtype, lowest first */
 } attn_tensor;
 
-/* A call is within it where the kernel's size argument number `size` is at most `at_most`. */
+/* A call is within it where `size` is at most `at_most`. */
 typedef struct {
-  int64_t size;
+  attn_expression size;
   int64_t at_most;
 } attn_limit;
 
@@ -148,12 +148,6 @@ typedef struct {
   const char *data;
 } attn_image;
 
-/* A kernel is for calls in which `size` is at most `at_most`. */
-typedef struct {
-  attn_expression size;
-  int64_t at_most;
-} attn_bounded_size;
-
 /* What runs images on CUDA: functions of Halide's runtime. */
 typedef struct {
   const void *(*interface)(void);
@@ -211,7 +205,7 @@ typedef struct {
   int64_t merged_rows; /* of a block that merges */
   int64_t state_size;  /* floats that a part leaves of a row */
   int64_t limit_count; /* it is for calls within these limits, */
-  const attn_bounded_size *limits;
+  const attn_limit *limits;
   int64_t contiguous_count; /* in which the last dimensions of these arguments have stride 1 */
   const int64_t *contiguous;
   int64_t map_count;

@@ -195,8 +195,9 @@ def AttnOrder : Pass<"attn-order", "::attn::KernelOp"> {
 def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
-    A softmax, a log-sum-exp, or a sum that reads weights becomes an `attn.tensor` where it is only a part of a formula. Other
-    sums (the dot products of a score) stay.
+    A softmax, a log-sum-exp, or a sum that reads weights becomes an `attn.tensor` where it is only a part of a formula. So does a
+    reduction that would be computed again for each element of an index further out, such as the sum of a column in `x[m, n] /
+    sum[i](x[i, n])`, where it reads a tensor of as many elements. Other sums (the dot products of a score) stay.
 
     ```mlir
     %y = attn.tensor "y"(%m: M) : f32 {
@@ -503,6 +504,59 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
       %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
       %1 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
       attn.yield %0, %1 : f32, f32
+    }
+    ```
+  }];
+}
+
+def AttnAssociate : Pass<"attn-associate", "::attn::KernelOp"> {
+  let summary = "Makes two products of matrices of the product of three in a gradient";
+  let description = [{
+    A sum over several indices visits all their combinations, one after the other. Where the factors that change with one of
+    them are two matrices, their product becomes a tensor, and the sum one over the other indices; so does a factor that is a sum
+    itself. The tensor has no more elements than an input that is another factor. Only backward kernels are changed: a factor that
+    is infinite gives NaN where no term is left.
+
+    ```mlir
+    %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+      %0 = attn.reduce sum(%t: T, %e: E) : f32 {
+        %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+        %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        %4 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      } where {
+        %1 = arith.cmpi sle, %s, %t : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %grad_c_product = attn.tensor "grad_c_product"(%s: T, %e: E) : f32 {
+      %0 = attn.reduce sum(%t: T) : f32 {
+        %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+        %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      } where {
+        %1 = arith.cmpi sle, %s, %t : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+      %0 = attn.reduce sum(%e: E) : f32 {
+        %1 = attn.read %grad_c_product[%s, %e] : !attn.tensor<[T, E], f32>
+        %2 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
     }
     ```
   }];

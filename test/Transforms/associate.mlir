@@ -1,0 +1,238 @@
+// RUN: attn-opt %s --attn-associate | FileCheck %s
+
+// The example of the pass's documentation.
+// CHECK-LABEL: attn.kernel @example_backward(
+// CHECK-NEXT:    %grad_c_product = attn.tensor "grad_c_product"(%s: T, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%t: T) : f32 {
+// CHECK-NEXT:        %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+// CHECK-NEXT:        %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        %1 = arith.cmpi sle, %s, %t : i64
+// CHECK-NEXT:        attn.yield %1 : i1
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %grad_c_product[%s, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %2 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %grad_c : !attn.tensor<[T], f32> as f32
+attn.kernel @example_backward(%pairs: !attn.tensor<[T, T], f32>, %grad_out: !attn.tensor<[T, E], f32>, %v: !attn.tensor<[T, E], f32>) {
+  %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+    %0 = attn.reduce sum(%t: T, %e: E) : f32 {
+      %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+      %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    } where {
+      %1 = arith.cmpi sle, %s, %t : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_c : !attn.tensor<[T], f32> as f32
+}
+
+// A factor that is a product of matrices is stored.
+// CHECK-LABEL: attn.kernel @factor_backward(
+// CHECK-NEXT:    %grad_norm_product = attn.tensor "grad_norm_product"(%n: N, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%d: D) : f32 {
+// CHECK-NEXT:        %1 = attn.read %q[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:        %2 = attn.read %state[%d, %e] : !attn.tensor<[D, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %grad_norm = attn.tensor "grad_norm"(%n: N) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %grad_out[%n, %e] : !attn.tensor<[N, E], f32>
+// CHECK-NEXT:        %2 = attn.read %grad_norm_product[%n, %e] : !attn.tensor<[N, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %grad_norm : !attn.tensor<[N], f32> as f32
+attn.kernel @factor_backward(%q: !attn.tensor<[N, D], f32>, %state: !attn.tensor<[D, E], f32>, %grad_out: !attn.tensor<[N, E], f32>) {
+  %grad_norm = attn.tensor "grad_norm"(%n: N) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.read %grad_out[%n, %e] : !attn.tensor<[N, E], f32>
+      %2 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%n, %d] : !attn.tensor<[N, D], f32>
+        %5 = attn.read %state[%d, %e] : !attn.tensor<[D, E], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_norm : !attn.tensor<[N], f32> as f32
+}
+
+// What no term changes, and a condition that is the same for all of them, are outside of the sum.
+// CHECK-LABEL: attn.kernel @function_backward(
+// CHECK-NEXT:    %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %8 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %9 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
+// CHECK-NEXT:        %11 = arith.negf %10 : f32
+// CHECK-NEXT:        attn.yield %11 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %1 = attn.read %c[%t] : !attn.tensor<[T], f32>
+// CHECK-NEXT:      %2 = attn.read %c[%s] : !attn.tensor<[T], f32>
+// CHECK-NEXT:      %3 = arith.subf %1, %2 : f32
+// CHECK-NEXT:      %4 = math.exp %3 : f32
+// CHECK-NEXT:      %5 = arith.mulf %0, %4 : f32
+// CHECK-NEXT:      %cst = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT:      %6 = arith.cmpi sle, %s, %t : i64
+// CHECK-NEXT:      %7 = arith.select %6, %5, %cst : f32
+// CHECK-NEXT:      attn.yield %7 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %grad_x : !attn.tensor<[T, T], f32> as f32
+attn.kernel @function_backward(%c: !attn.tensor<[T], f32>, %grad_out: !attn.tensor<[T, E], f32>, %v: !attn.tensor<[T, E], f32>) {
+  %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+      %2 = attn.read %c[%t] : !attn.tensor<[T], f32>
+      %3 = attn.read %c[%s] : !attn.tensor<[T], f32>
+      %4 = arith.subf %2, %3 : f32
+      %5 = math.exp %4 : f32
+      %6 = arith.mulf %1, %5 : f32
+      %7 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+      %8 = arith.mulf %6, %7 : f32
+      %9 = arith.negf %8 : f32
+      attn.yield %9 : f32
+    } where {
+      %1 = arith.cmpi sle, %s, %t : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_x : !attn.tensor<[T, T], f32> as f32
+}
+
+// Each condition is where the index that it depends on is; a sign is outside.
+// CHECK-LABEL: attn.kernel @conditions_backward(
+// CHECK-NEXT:    %grad_c_product = attn.tensor "grad_c_product"(%s: T, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%t: T) : f32 {
+// CHECK-NEXT:        %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+// CHECK-NEXT:        %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        %1 = arith.cmpi sle, %s, %t : i64
+// CHECK-NEXT:        attn.yield %1 : i1
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %grad_c_product[%s, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %2 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.negf %2 : f32
+// CHECK-NEXT:        %4 = arith.mulf %1, %3 : f32
+// CHECK-NEXT:        attn.yield %4 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        %1 = arith.cmpi ne, %e, %s : i64
+// CHECK-NEXT:        attn.yield %1 : i1
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %grad_c : !attn.tensor<[T], f32> as f32
+attn.kernel @conditions_backward(%pairs: !attn.tensor<[T, T], f32>, %grad_out: !attn.tensor<[T, E], f32>, %v: !attn.tensor<[T, E], f32>) {
+  %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+    %0 = attn.reduce sum(%t: T, %e: E) : f32 {
+      %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+      %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      %6 = arith.negf %5 : f32
+      attn.yield %6 : f32
+    } where {
+      %1 = arith.cmpi sle, %s, %t : i64
+      %2 = arith.cmpi ne, %e, %s : i64
+      %3 = arith.andi %1, %2 : i1
+      attn.yield %3 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_c : !attn.tensor<[T], f32> as f32
+}
+
+// What a kernel of the source computes is as it is written.
+// CHECK-LABEL: attn.kernel @forward(
+// CHECK-NEXT:    %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%t: T, %e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+// CHECK-NEXT:        %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        %4 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %5 = arith.mulf %3, %4 : f32
+// CHECK-NEXT:        attn.yield %5 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %grad_c : !attn.tensor<[T], f32> as f32
+attn.kernel @forward(%pairs: !attn.tensor<[T, T], f32>, %grad_out: !attn.tensor<[T, E], f32>, %v: !attn.tensor<[T, E], f32>) {
+  %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
+    %0 = attn.reduce sum(%t: T, %e: E) : f32 {
+      %1 = attn.read %pairs[%t, %s] : !attn.tensor<[T, T], f32>
+      %2 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_c : !attn.tensor<[T], f32> as f32
+}
+
+// No input has as many elements as there are queries and keys: nothing is stored.
+// CHECK-LABEL: attn.kernel @pairs_backward(
+// CHECK-NEXT:    %y = attn.tensor "y"(%m: M) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        %1 = attn.reduce sum(%d: D) : f32 {
+// CHECK-NEXT:          %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+// CHECK-NEXT:          %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:          %6 = arith.mulf %4, %5 : f32
+// CHECK-NEXT:          attn.yield %6 : f32
+// CHECK-NEXT:        }
+// CHECK-NEXT:        %2 = attn.read %w[%n] : !attn.tensor<[D], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %y : !attn.tensor<[M], f32> as f32
+attn.kernel @pairs_backward(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %w: !attn.tensor<[D], f32>) {
+  %y = attn.tensor "y"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %2 = attn.read %w[%n] : !attn.tensor<[D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %y : !attn.tensor<[M], f32> as f32
+}
