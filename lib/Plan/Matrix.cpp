@@ -37,11 +37,13 @@ static bool comparesIndices(mlir::Value value) {
          llvm::any_of(op->getOperands(), comparesIndices);
 }
 
-/// Whether the formula `body` chooses between values by comparing index variables. Halide computes what is chosen on
-/// one side for that side's elements alone, which are no whole tiles. A choice of 0 is made bit by bit instead.
-static bool choosesByIndices(mlir::Region &body) {
+/// Whether the formula `body` chooses between sums, or one and something else, by comparing index variables. Halide
+/// computes what is chosen on one side for that side's elements alone, which are no whole tiles. A choice of 0 is made
+/// bit by bit instead.
+static bool choosesSums(mlir::Region &body) {
   return llvm::any_of(body.getOps<mlir::arith::SelectOp>(), [](mlir::arith::SelectOp choice) {
-    return !choosesZero(choice) && comparesIndices(choice.getCondition());
+    return !choosesZero(choice) && comparesIndices(choice.getCondition()) &&
+           (reduces(choice.getTrueValue()) || reduces(choice.getFalseValue()));
   });
 }
 
@@ -82,7 +84,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
     return std::nullopt;
   llvm::SmallVector<ReduceOp> sums;
   op.walk([&](ReduceOp sum) { sums.push_back(sum); });
-  if (sums.empty() || choosesByIndices(body))
+  if (sums.empty() || choosesSums(body))
     return std::nullopt;
   std::optional<PlacedSum> placed = PlacedSum::of(op);
   unsigned rank = body.getNumArguments(), rows = machine.vectorRegisters >= 32 ? 7 : 6;

@@ -16,10 +16,6 @@
 // What is stored has no more elements than an input that stands beside it in the product: no tensor of queries by keys
 // comes of it.
 //
-// A function that is the same for all terms is a factor of the sum, which is a product of matrices without it:
-//
-//   grad_x[t, s] = sum[e](grad_out[t, e] * exp(c[t] - c[s]) * v[s, e])
-//
 //===----------------------------------------------------------------------===//
 
 #include "Conjunction.h"
@@ -27,7 +23,6 @@
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
-#include "attn/Analysis/Cost.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -186,40 +181,6 @@ static bool storeFactors(ReduceOp sum, TensorOp tensor) {
   return changed;
 }
 
-/// Multiplies a sum by the functions that are factors of all its terms; where its condition is the same for all terms,
-/// it chooses between that and 0. False where there are none.
-static bool factorOut(ReduceOp sum) {
-  Product product = Product::of(yielded(sum.getBody()));
-  SmallVector<Factor> inside, outside;
-  for (const Factor &factor : product.factors) {
-    bool changes =
-        llvm::any_of(sum.getBody().getArguments(), [&](auto index) { return factor.indices.contains(index); });
-    bool isCostly = !factor.indices.empty() && anyInSlice(factor.value, isFunction);
-    (!changes && isCostly ? outside : inside).push_back(factor);
-  }
-  Value condition = sum.isConditional() ? yielded(sum.getWhere()) : Value();
-  bool choosesTerms = condition && llvm::any_of(dependence(condition), [&](BlockArgument index) {
-                        return index.getOwner()->getParent() == &sum.getWhere();
-                      });
-  if (outside.empty() || inside.empty() || choosesTerms)
-    return false;
-  OpBuilder builder(sum);
-  Location location = sum.getLoc();
-  IRMapping own;
-  own.map(sum->getBlock()->getArguments(), sum->getBlock()->getArguments());
-  Value result = sumLike(sum, {}, builder, [&](OpBuilder &terms, IRMapping &mapping) {
-    return multiply(inside, product.negative, sum.getType(), mapping, terms, location);
-  });
-  Value factor = multiply(outside, false, sum.getType(), own, builder, location);
-  result = arith::MulFOp::create(builder, location, result, factor);
-  if (condition)
-    result = arith::SelectOp::create(builder, location, cloneSlice(condition, own, builder), result,
-                                     floatConstant(0, sum.getType(), builder, location));
-  sum.replaceAllUsesWith(result);
-  sum.erase();
-  return true;
-}
-
 namespace {
 struct Associate : attn::impl::AttnAssociateBase<Associate> {
   void runOnOperation() override {
@@ -230,8 +191,6 @@ struct Associate : attn::impl::AttnAssociateBase<Associate> {
         continue;
       for (ReduceOp sum : llvm::to_vector(tensor.getBody().front().getOps<ReduceOp>())) {
         if (sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()))
-          continue;
-        if (factorOut(sum))
           continue;
         if (ReduceOp outer = nest(sum))
           sum = outer;

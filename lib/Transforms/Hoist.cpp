@@ -19,6 +19,10 @@
 //   feature[n, d] = exp(k[n, d])
 //   state[d, e]   = sum[n](feature[n, d] * v[n, e])
 //
+// and for reductions that are the same in a row of a matrix product, which is one as a whole without them:
+//
+//   feature[n, r] = exp(sum[d](w[r, d] * k[n, d]) - sum[d](k[n, d] ** 2) / 2)
+//
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
@@ -92,6 +96,49 @@ static void hoistFeatures(TensorOp tensor) {
   }
 }
 
+/// Whether `sum` multiplies what changes with the last index of `tensor`, but not with some row, by what does with
+/// that.
+static bool isMatrixProduct(ReduceOp sum, TensorOp tensor) {
+  if (sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()) || sum.isConditional())
+    return false;
+  auto indices = tensor.getBody().getArguments();
+  Product product = Product::of(yielded(sum.getBody()));
+  return llvm::any_of(indices.drop_back(), [&](BlockArgument row) {
+    auto has = [&](bool ofRow) {
+      return llvm::any_of(product.factors, [&](const Factor &factor) {
+        return factor.indices.contains(row) == ofRow && factor.indices.contains(indices.back()) != ofRow;
+      });
+    };
+    return has(true) && has(false);
+  });
+}
+
+/// Makes tensors of what is reduced once for a row, where the other reductions are products of matrices.
+static void hoistRows(TensorOp tensor) {
+  SmallVector<ReduceOp> rows;
+  unsigned products = 0;
+  for (ReduceOp reduce : tensor.getBody().front().getOps<ReduceOp>()) {
+    bool isOfRow = !dependence(reduce.getResult()).contains(tensor.getBody().getArguments().back());
+    if (isOfRow && isa<FloatType>(reduce.getType()))
+      rows.push_back(reduce);
+    else if (isMatrixProduct(reduce, tensor))
+      ++products;
+    else
+      return;
+  }
+  if (products == 0 || rows.empty() || isStoredWithPairs(tensor))
+    return;
+  for (ReduceOp reduce : rows) {
+    OpBuilder builder(reduce);
+    Value element = hoist(reduce.getResult(), tensor, (tensor.getName() + "_row").str(), builder);
+    noteRewrite(tensor, "hoist",
+                "a reduction in '" + tensor.getName() + "' is the same for a whole row; it is computed once, as '" +
+                    tensorName(element.getDefiningOp<ReadOp>().getTensor()) + "'");
+    reduce.replaceAllUsesWith(element);
+    reduce.erase();
+  }
+}
+
 namespace {
 struct Hoist : attn::impl::AttnHoistBase<Hoist> {
   void runOnOperation() override {
@@ -104,7 +151,10 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
         hoistFrom(yielded(sum.getBody(), 1), false, formula, queries);
     }
     for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
-      hoistFeatures(tensor);
+      if (!tensor.getBody().getArguments().empty()) {
+        hoistFeatures(tensor);
+        hoistRows(tensor);
+      }
   }
 
   void hoistFrom(Value value, bool nested, const PairFormula &formula, const IndexSet &queries);

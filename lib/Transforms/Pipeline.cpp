@@ -20,7 +20,8 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   manager.addPass(createAttnDifferentiate(options));
   OpPassManager &made = manager.nest<KernelOp>();
   made.addPass(createCSEPass());
-  made.addPass(createAttnAssociate()); // before what gradients share is looked for
+  made.addPass(createAttnFactorOut()); // before what gradients share is looked for
+  made.addPass(createAttnAssociate());
 }
 
 void attn::buildSimplification(OpPassManager &manager) {

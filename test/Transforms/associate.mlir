@@ -81,49 +81,6 @@ attn.kernel @factor_backward(%q: !attn.tensor<[N, D], f32>, %state: !attn.tensor
   attn.return %grad_norm : !attn.tensor<[N], f32> as f32
 }
 
-// What no term changes, and a condition that is the same for all of them, are outside of the sum.
-// CHECK-LABEL: attn.kernel @function_backward(
-// CHECK-NEXT:    %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
-// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
-// CHECK-NEXT:        %8 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
-// CHECK-NEXT:        %9 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
-// CHECK-NEXT:        %10 = arith.mulf %8, %9 : f32
-// CHECK-NEXT:        %11 = arith.negf %10 : f32
-// CHECK-NEXT:        attn.yield %11 : f32
-// CHECK-NEXT:      }
-// CHECK-NEXT:      %1 = attn.read %c[%t] : !attn.tensor<[T], f32>
-// CHECK-NEXT:      %2 = attn.read %c[%s] : !attn.tensor<[T], f32>
-// CHECK-NEXT:      %3 = arith.subf %1, %2 : f32
-// CHECK-NEXT:      %4 = math.exp %3 : f32
-// CHECK-NEXT:      %5 = arith.mulf %0, %4 : f32
-// CHECK-NEXT:      %cst = arith.constant 0.000000e+00 : f32
-// CHECK-NEXT:      %6 = arith.cmpi sle, %s, %t : i64
-// CHECK-NEXT:      %7 = arith.select %6, %5, %cst : f32
-// CHECK-NEXT:      attn.yield %7 : f32
-// CHECK-NEXT:    }
-// CHECK-NEXT:    attn.return %grad_x : !attn.tensor<[T, T], f32> as f32
-attn.kernel @function_backward(%c: !attn.tensor<[T], f32>, %grad_out: !attn.tensor<[T, E], f32>, %v: !attn.tensor<[T, E], f32>) {
-  %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
-    %0 = attn.reduce sum(%e: E) : f32 {
-      %1 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
-      %2 = attn.read %c[%t] : !attn.tensor<[T], f32>
-      %3 = attn.read %c[%s] : !attn.tensor<[T], f32>
-      %4 = arith.subf %2, %3 : f32
-      %5 = math.exp %4 : f32
-      %6 = arith.mulf %1, %5 : f32
-      %7 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
-      %8 = arith.mulf %6, %7 : f32
-      %9 = arith.negf %8 : f32
-      attn.yield %9 : f32
-    } where {
-      %1 = arith.cmpi sle, %s, %t : i64
-      attn.yield %1 : i1
-    }
-    attn.yield %0 : f32
-  }
-  attn.return %grad_x : !attn.tensor<[T, T], f32> as f32
-}
-
 // Each condition is where the index that it depends on is; a sign is outside.
 // CHECK-LABEL: attn.kernel @conditions_backward(
 // CHECK-NEXT:    %grad_c_product = attn.tensor "grad_c_product"(%s: T, %e: E) : f32 {

@@ -84,3 +84,60 @@ attn.kernel @linear(%k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>
   }
   attn.return %state : !attn.tensor<[D, E], f32> as f32, %total : !attn.tensor<[D], f32> as f32, %cheap : !attn.tensor<[D, E], f32> as f32
 }
+
+// A reduction that is the same for a row of a matrix product is computed once; where there is no product, a row has it once.
+// CHECK-LABEL: attn.kernel @rows(
+// CHECK-NEXT:    %feature_row = attn.tensor "feature_row"(%n: N) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce max(%d: D) : f32 {
+// CHECK-NEXT:        %1 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:        attn.yield %1 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %feature = attn.tensor "feature"(%n: N, %r: R) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%d: D) : f32 {
+// CHECK-NEXT:        %3 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:        %4 = attn.read %w[%d, %r] : !attn.tensor<[D, R], f32>
+// CHECK-NEXT:        %5 = arith.mulf %3, %4 : f32
+// CHECK-NEXT:        attn.yield %5 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %1 = attn.read %feature_row[%n] : !attn.tensor<[N], f32>
+// CHECK-NEXT:      %2 = arith.subf %0, %1 : f32
+// CHECK-NEXT:      attn.yield %2 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %normed = attn.tensor "normed"(%n: N, %d: D) : f32 {
+// CHECK-NEXT:      %0 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:      %1 = attn.reduce max(%c: D) : f32 {
+// CHECK-NEXT:        %3 = attn.read %x[%n, %c] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %2 = arith.subf %0, %1 : f32
+// CHECK-NEXT:      attn.yield %2 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %feature : !attn.tensor<[N, R], f32> as f32, %normed : !attn.tensor<[N, D], f32> as f32
+attn.kernel @rows(%x: !attn.tensor<[N, D], f32>, %w: !attn.tensor<[D, R], f32>) {
+  %feature = attn.tensor "feature"(%n: N, %r: R) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %3 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+      %4 = attn.read %w[%d, %r] : !attn.tensor<[D, R], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    %1 = attn.reduce max(%d: D) : f32 {
+      %3 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+      attn.yield %3 : f32
+    }
+    %2 = arith.subf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  %normed = attn.tensor "normed"(%n: N, %d: D) : f32 {
+    %0 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+    %1 = attn.reduce max(%c: D) : f32 {
+      %3 = attn.read %x[%n, %c] : !attn.tensor<[N, D], f32>
+      attn.yield %3 : f32
+    }
+    %2 = arith.subf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %feature : !attn.tensor<[N, R], f32> as f32, %normed : !attn.tensor<[N, D], f32> as f32
+}

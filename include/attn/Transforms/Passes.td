@@ -562,6 +562,48 @@ def AttnAssociate : Pass<"attn-associate", "::attn::KernelOp"> {
   }];
 }
 
+def AttnFactorOut : Pass<"attn-factor-out", "::attn::KernelOp"> {
+  let summary = "Multiplies a gradient's sum by what is the same for all its terms";
+  let description = [{
+    Where the terms of a sum are a multiple of one product, by factors and choices that are the same for all of them, the product
+    alone is summed, and the factors and choices stand around the sum; so does its condition where that is the same for all terms.
+    That is done for choices, for functions of an index, and where the product does not change with one of the statement's
+    indices. Only backward kernels are changed: a factor that is infinite gives NaN where the sum is 0.
+
+    ```mlir
+    %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
+      %0 = attn.reduce sum(%e: E) : f32 {
+        %1 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+        %2 = attn.read %c[%s] : !attn.tensor<[T], f32>
+        %3 = math.exp %2 : f32
+        %4 = arith.mulf %1, %3 : f32
+        %5 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
+      %0 = attn.reduce sum(%e: E) : f32 {
+        %4 = attn.read %grad_out[%t, %e] : !attn.tensor<[T, E], f32>
+        %5 = attn.read %v[%s, %e] : !attn.tensor<[T, E], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %1 = attn.read %c[%s] : !attn.tensor<[T], f32>
+      %2 = math.exp %1 : f32
+      %3 = arith.mulf %0, %2 : f32
+      attn.yield %3 : f32
+    }
+    ```
+  }];
+}
+
 def AttnContract : Pass<"attn-contract", "::attn::KernelOp"> {
   let summary = "Makes dot products of sums of products";
   let description = [{
@@ -748,7 +790,8 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
     A part of a score, a weight or a value that depends on the key and not on the query, and costs more than a read (a reduction,
     a division or a function), becomes a tensor. What depends on the query alone is computed once for a query by the lowering; it
     becomes a tensor only where it is a reduction within a reduction. So does a factor of a matrix product
-    that calls functions and that some index of the product does not change: the features of attention in linear time.
+    that calls functions and that some index of the product does not change: the features of attention in linear time; and a
+    reduction that is the same in a row of a matrix product.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
