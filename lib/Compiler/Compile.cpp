@@ -16,7 +16,7 @@
 #include "Object.h"
 #include "Program.h"
 #include "TuningDatabase.h"
-#include "lib/Runtime/ThreadPool.h"
+#include "attn/Runtime/ThreadPool.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -66,7 +66,7 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
 }
 
 /// A program's only kernel, or its checking kernel, in steps.
-static llvm::Expected<LoweredKernel> simplifyAndLower(Program &program, const Machine &machine, bool checking) {
+static llvm::Expected<LoweredProgram> simplifyAndLower(Program &program, const Machine &machine, bool checking) {
   if (llvm::Error error = program.simplify())
     return error;
   KernelOp kernel = program.kernels().front(); // passes may have replaced the kernel
@@ -77,16 +77,16 @@ static llvm::Expected<LoweredKernel> simplifyAndLower(Program &program, const Ma
 static llvm::Expected<std::string> compileToLibrary(Program &program, KernelInterface &interface,
                                                     const Machine &machine, const std::string &function,
                                                     bool checking) {
-  llvm::Expected<LoweredKernel> lowered = simplifyAndLower(program, machine, checking);
+  llvm::Expected<LoweredProgram> lowered = simplifyAndLower(program, machine, checking);
   if (!lowered)
     return lowered.takeError();
-  for (const std::string &sum : lowered->countedSums)
+  for (const std::string &sum : lowered->steps.countedSums)
     interface.addOutput(sum + "_chunks", mlir::IntegerType::get(program.getModule().getContext(), 64), 3);
   size_t outputs = checking ? 2 * interface.bounds.size() : interface.outputs.size();
   ProgramInterface described = ProgramInterface::of(*lowered, interface, outputs, function);
   if (llvm::Error error = addLaunch(described, *lowered, interface))
     return error;
-  return compileToLibrary(*lowered, described, function);
+  return compileToLibrary(lowered->steps, described, function);
 }
 
 /// What runs the kernel or its checking kernel in this process, from the cache on disk where it is there and can be
@@ -124,7 +124,7 @@ static llvm::Expected<KernelPrograms> compilePrograms(Program &program, KernelIn
       if (!loaded)
         return loaded.takeError();
       (checking ? programs.checking : programs.kernel) = *loaded;
-    } else if (llvm::Expected<LoweredKernel> lowered = simplifyAndLower(program, machine, checking); !lowered) {
+    } else if (llvm::Expected<LoweredProgram> lowered = simplifyAndLower(program, machine, checking); !lowered) {
       return lowered.takeError();
     }
   }
@@ -246,15 +246,15 @@ static llvm::Expected<ObjectFile> compileObject(std::string_view source, const C
   ObjectFile file{"", std::move(*header), {}};
   ObjectBuilder builder(*machines, runtime);
   for (auto [kernel, interface] : llvm::zip_equal(program.kernels(), interfaces)) {
-    std::vector<LoweredKernel> lowered, checking;
+    std::vector<LoweredProgram> lowered, checking;
     for (const Machine &machine : *machines) {
-      llvm::Expected<LoweredKernel> forMachine = program.lower(kernel, machine);
+      llvm::Expected<LoweredProgram> forMachine = program.lower(kernel, machine);
       if (!forMachine)
         return forMachine.takeError();
       lowered.push_back(std::move(*forMachine));
       if (interface.bounds.empty())
         continue;
-      llvm::Expected<LoweredKernel> check = program.lower(program.checkingKernel(kernel), machine);
+      llvm::Expected<LoweredProgram> check = program.lower(program.checkingKernel(kernel), machine);
       if (!check)
         return check.takeError();
       checking.push_back(std::move(*check));

@@ -8,8 +8,8 @@
 #ifndef ATTN_LIB_COMPILER_INTERFACE_H
 #define ATTN_LIB_COMPILER_INTERFACE_H
 
+#include "LoweredProgram.h"
 #include "attn/CUDA/Nvrtc.h"
-#include "attn/Halide/Lowering.h"
 #include "attn/IR/Attn.h"
 #include "attn/Runtime/Signature.h"
 
@@ -137,7 +137,7 @@ struct ProgramInterface {
   std::optional<LaunchInterface> launch; ///< See addLaunch.
 
   /// Of a kernel with these inputs and sizes, and so many outputs, whose functions are called FUNCTION_NAME.
-  static ProgramInterface of(const LoweredKernel &lowered, const KernelInterface &interface, size_t outputs,
+  static ProgramInterface of(const LoweredProgram &described, const KernelInterface &interface, size_t outputs,
                              const std::string &function);
 };
 

@@ -7,6 +7,7 @@
 #include "Jit.h"
 
 #include "Embedded.h"
+#include "attn/Compiler/Threads.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
 #include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"

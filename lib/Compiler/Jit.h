@@ -4,7 +4,6 @@
 #define ATTN_LIB_COMPILER_JIT_H
 
 #include "attn/Runtime/Signature.h"
-#include "lib/Runtime/ThreadPool.h"
 #include "llvm/Support/Error.h"
 #include <string>
 
@@ -16,8 +15,6 @@ llvm::Expected<const attn_program *> loadProgram(const std::string &library, con
 
 /// See attn::setNumThreads.
 llvm::Error setHalideThreads(int threads);
-/// From now on kernels run on these threads in place of Halide's.
-void usePool(const attn_halide_pool &pool);
 
 } // namespace attn
 

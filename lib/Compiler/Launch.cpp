@@ -68,10 +68,12 @@ static std::optional<LaunchSteps> findSteps(const LoweredKernel &kernel, llvm::A
 // The launch
 //===----------------------------------------------------------------------===//
 
-llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kernel, const KernelInterface &interface) {
-  if (!kernel.tensorCores)
+llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredProgram &lowered,
+                            const KernelInterface &interface) {
+  if (!lowered.tensorCores)
     return llvm::Error::success();
-  const CudaKernel &code = *kernel.tensorCores;
+  const CudaKernel &code = *lowered.tensorCores;
+  const LoweredKernel &kernel = lowered.steps;
   LaunchInterface launch;
   std::vector<HalideArgument> read, written;
   llvm::DenseMap<mlir::Value, int64_t> numbers;
@@ -110,7 +112,7 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredKernel &kern
   for (const SizeProgram &size : {launch.rows, launch.others})
     if (stackDepth(size) > ATTN_STACK_DEPTH)
       return llvm::Error::success();
-  auto images = compileCuda(cudaHeaders() + code.text, code.name, kernel.architectures,
+  auto images = compileCuda(cudaHeaders() + code.text, code.name, lowered.architectures,
                             /*forLater=*/!code.plan.warpgroups);
   if (!images)
     return images.takeError();

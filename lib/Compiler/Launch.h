@@ -7,9 +7,9 @@
 
 namespace attn {
 
-/// Compiles the code that `kernel` has for tensor cores, if it has any, and says in `program`, which is of this kernel,
-/// how it is launched.
-llvm::Error addLaunch(ProgramInterface &program, const LoweredKernel &kernel, const KernelInterface &interface);
+/// Compiles the code that `lowered` has for tensor cores, if it has any, and says in `program`, which is of this
+/// kernel, how it is launched.
+llvm::Error addLaunch(ProgramInterface &program, const LoweredProgram &lowered, const KernelInterface &interface);
 
 } // namespace attn
 

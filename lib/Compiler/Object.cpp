@@ -104,13 +104,13 @@ llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::
   return llvm::Error::success();
 }
 
-llvm::Expected<std::vector<ProgramInterface>> ObjectBuilder::addPrograms(llvm::ArrayRef<LoweredKernel> kernels,
+llvm::Expected<std::vector<ProgramInterface>> ObjectBuilder::addPrograms(llvm::ArrayRef<LoweredProgram> kernels,
                                                                          const KernelInterface &interface,
                                                                          size_t outputs, const std::string &function) {
   std::vector<ProgramInterface> programs;
   for (auto [index, kernel] : llvm::enumerate(kernels)) {
     std::string prefix = function + "_" + std::to_string(index);
-    if (llvm::Error error = addFunctions(kernel, prefix))
+    if (llvm::Error error = addFunctions(kernel.steps, prefix))
       return error;
     programs.push_back(ProgramInterface::of(kernel, interface, outputs, prefix));
     if (llvm::Error error = addLaunch(programs.back(), kernel, interface))
@@ -119,7 +119,7 @@ llvm::Expected<std::vector<ProgramInterface>> ObjectBuilder::addPrograms(llvm::A
   return programs;
 }
 
-llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredKernel> kernels, llvm::ArrayRef<LoweredKernel> checking,
+llvm::Error ObjectBuilder::add(llvm::ArrayRef<LoweredProgram> kernels, llvm::ArrayRef<LoweredProgram> checking,
                                const KernelInterface &interface, llvm::StringRef targets) {
   const std::string &name = interface.name;
   auto programs = addPrograms(kernels, interface, interface.outputs.size(), halideFunction(name));

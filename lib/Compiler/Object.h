@@ -24,7 +24,7 @@ public:
 
   /// Adds a kernel as it was lowered for each of several sets of instructions, the first of which that the processor
   /// has is used. `targets` names them in an error. `checking` is its checking kernel, if it has one.
-  llvm::Error add(llvm::ArrayRef<LoweredKernel> kernels, llvm::ArrayRef<LoweredKernel> checking,
+  llvm::Error add(llvm::ArrayRef<LoweredProgram> kernels, llvm::ArrayRef<LoweredProgram> checking,
                   const KernelInterface &interface, llvm::StringRef targets);
   llvm::Expected<std::string> finish();
 
@@ -34,7 +34,7 @@ private:
   /// Adds the functions FUNCTION_NAME of a kernel.
   llvm::Error addFunctions(const LoweredKernel &kernel, const std::string &function);
   /// The same for each of several sets of instructions.
-  llvm::Expected<std::vector<ProgramInterface>> addPrograms(llvm::ArrayRef<LoweredKernel> kernels,
+  llvm::Expected<std::vector<ProgramInterface>> addPrograms(llvm::ArrayRef<LoweredProgram> kernels,
                                                             const KernelInterface &interface, size_t outputs,
                                                             const std::string &function);
 

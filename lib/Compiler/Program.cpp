@@ -132,25 +132,26 @@ llvm::Expected<Plan> Program::plan(KernelOp kernel, const Machine &machine) {
 }
 
 /// What tensor cores cannot compute is computed by the steps. `--emit=plan` says why.
-static void setTensorCores(LoweredKernel &lowered, llvm::Expected<CudaKernel> kernel, const Machine &machine) {
+static void setTensorCores(LoweredProgram &lowered, llvm::Expected<CudaKernel> kernel, const Machine &machine) {
   if (!kernel)
     return llvm::consumeError(kernel.takeError());
   lowered.tensorCores = std::move(*kernel);
   lowered.architectures = machine.tensorCores;
 }
 
-llvm::Expected<LoweredKernel> Program::lower(KernelOp kernel, const Machine &machine) {
+llvm::Expected<LoweredProgram> Program::lower(KernelOp kernel, const Machine &machine) {
   llvm::Expected<Plan> plan = this->plan(kernel, machine);
   if (!plan)
     return plan.takeError();
-  llvm::Expected<LoweredKernel> lowered = lowerToHalide(kernel, *plan, machine);
-  if (lowered) {
-    lowered->copies = options.copy;
+  llvm::Expected<LoweredKernel> steps = lowerToHalide(kernel, *plan, machine);
+  if (steps) {
+    LoweredProgram lowered = {std::move(*steps)};
+    lowered.copies = options.copy;
     if (!machine.tensorCores.empty() && !kernel.checksBounds())
-      setTensorCores(*lowered, emitCuda(kernel, *plan), machine);
+      setTensorCores(lowered, emitCuda(kernel, *plan), machine);
     return lowered;
   }
-  std::string message = llvm::toString(lowered.takeError());
+  std::string message = llvm::toString(steps.takeError());
   return text.empty() ? textError(options.name + ": error: " + message) : reported(message);
 }
 

@@ -9,9 +9,9 @@
 #define ATTN_LIB_COMPILER_PROGRAM_H
 
 #include "Interface.h"
+#include "LoweredProgram.h"
 #include "TuningDatabase.h"
 #include "attn/Compiler/Compiler.h"
-#include "attn/Halide/Lowering.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -34,7 +34,7 @@ public:
   llvm::Error parse();
   llvm::Error simplify();
   llvm::Expected<Plan> plan(KernelOp kernel, const Machine &machine);
-  llvm::Expected<LoweredKernel> lower(KernelOp kernel, const Machine &machine);
+  llvm::Expected<LoweredProgram> lower(KernelOp kernel, const Machine &machine);
 
   mlir::ModuleOp getModule() { return *module; }
   /// The kernels of the source.

@@ -49,10 +49,10 @@ static void printPrediction(llvm::raw_ostream &os, KernelOp kernel, const Plan &
 
 /// What the kernel takes of a GPU of CUDA.
 static llvm::Error printDevice(llvm::raw_ostream &os, Program &program, KernelOp kernel, const Machine &machine) {
-  llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
+  llvm::Expected<LoweredProgram> lowered = program.lower(kernel, machine);
   if (!lowered)
     return lowered.takeError();
-  for (const HalideFunction *part : functionsOf(*lowered)) {
+  for (const HalideFunction *part : functionsOf(lowered->steps)) {
     llvm::Expected<std::string> source = part->deviceSource();
     if (!source)
       return source.takeError();
@@ -141,7 +141,7 @@ static llvm::Expected<std::string> cudaText(Program &program, KernelOp kernel, c
 }
 
 /// The PTX of a kernel's code for tensor cores, for each of its architectures.
-static llvm::Expected<std::string> tensorCorePtx(const LoweredKernel &lowered) {
+static llvm::Expected<std::string> tensorCorePtx(const LoweredProgram &lowered) {
   std::string text;
   for (const CudaArchitecture &architecture : lowered.architectures) {
     const CudaKernel &code = *lowered.tensorCores;
@@ -160,11 +160,11 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
     return cudaText(program, kernel, machine);
   if (stage == "plan")
     return planText(program, kernel, machine);
-  llvm::Expected<LoweredKernel> lowered = program.lower(kernel, machine);
+  llvm::Expected<LoweredProgram> lowered = program.lower(kernel, machine);
   if (!lowered)
     return lowered.takeError();
   std::string text;
-  for (const HalideFunction *part : functionsOf(*lowered)) {
+  for (const HalideFunction *part : functionsOf(lowered->steps)) {
     llvm::Expected<std::string> partText = functionText(*part, function, stage);
     if (!partText)
       return partText.takeError();

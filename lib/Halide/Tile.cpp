@@ -163,8 +163,10 @@ void Tile::defineOutput() {
     Expr key = block * static_cast<int>(plan.block) + keyOf(outputKeys);
     Environment environment = bind(op.getBody(), keyBinding(key));
     TileRegion lowering(*this, environment, false);
+    mlir::Value value = yielded(op.getBody(), 1);
     outputBlock(blockAt) =
-        plusWeighted(op, outputBlock(blockAt), weights(at(q, key)), lowering.expression(yielded(op.getBody(), 1)));
+        plusWeighted(op, outputBlock(blockAt), weights(at(q, key)),
+                     isNarrow(value, environment) ? addWidened(value, environment) : lowering.expression(value));
   }
   outputBlocks = blocksOfChunk(outputBlockSize());
   blockAt[2] = outputBlocks.x;

@@ -8,6 +8,7 @@
 //     pack what depends on the query alone            (transposed: queries innermost)
 //     state = (−∞, 0, 0)                              maximum, sum, output: (query[, column])
 //     for chunks of keys that meet [lower, upper):
+//       widen keys and values of less than 32 bits
 //       score   = products of queries and keys        register tiles of queries × keys
 //       maximum of the chunk
 //       weights = 2^(score − maximum)
@@ -122,6 +123,9 @@ private:
   /// A read that is contiguous along keys and not along queries.
   bool isAcross(ReadOp read, const Environment &environment) const;
   Halide::Expr addTransposed(ReadOp read, const Environment &environment);
+  /// Whether `value` is made of narrow numbers that keys have for all queries.
+  bool isNarrow(mlir::Value value, const Environment &environment) const;
+  Halide::Expr addWidened(mlir::Value value, const Environment &environment);
 
   // Rows of tables.
   std::optional<Band> bandOf(ReduceOp op, const Environment &environment) const;
@@ -187,6 +191,12 @@ private:
     Halide::RDom keys;
   };
   std::vector<Transposed> transposed;
+  /// What is made of narrow numbers of keys, once a chunk, and where.
+  struct Widened {
+    Halide::Func func;
+    Halide::RDom domain;
+  };
+  std::vector<Widened> widened;
 };
 
 /// Score, mask and weight factors: reductions become products of the tile. Not `keyed`: there is no key.

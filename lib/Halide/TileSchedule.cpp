@@ -104,6 +104,14 @@ void Tile::schedule() {
     if (product.rest.defined())
       addUp(1, product.rest);
   }
+  for (Widened &each : widened) {
+    each.func.compute_at(state, chunkLoop()).bound_extent(k, chunkSize).bound_extent(chunk, 1).bound_extent(tile, 1);
+    std::vector<RVar> loops = variables(each.domain);
+    each.func.update()
+        .reorder(std::vector<VarOrRVar>(loops.begin(), loops.end()))
+        .allow_race_conditions()
+        .vectorize(loops.front(), lanes, TailStrategy::GuardWithIf);
+  }
   for (Transposed &read : transposed) {
     computeInChunk(read.func);
     read.func.bound_extent(k, chunkSize).update().reorder(q, read.keys[0], read.keys[1]).vectorize(q, lanes);

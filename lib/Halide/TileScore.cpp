@@ -30,6 +30,8 @@ public:
 protected:
   Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
   Expr stored(mlir::Value value) override {
+    if (tile.isNarrow(value, environment))
+      return tile.addWidened(value, environment);
     bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, tile.q) &&
                     !environment.changesWith(value, tile.k);
     return isPacked ? tile.addPack("_query", packedFormula(kernel, value, environment)) : Expr();
@@ -164,6 +166,52 @@ Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
   result.func(at(q, keyOf(result.keys))) = value;
   transposed.push_back(result);
   return result.func(at(q, keyInChunk(environment)));
+}
+
+bool Tile::isNarrow(mlir::Value value, const Environment &environment) const {
+  auto isOfTerm = [&](mlir::Value index) {
+    const IndexBinding &binding = environment.indices.find(index)->second;
+    return binding.loop || binding.has(e);
+  };
+  return mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, k) &&
+         !environment.changesWith(value, q) && llvm::any_of(dependence(value), isOfTerm) && !reduces(value) &&
+         anyInSlice(value, [&](mlir::Operation *inner) {
+           auto read = mlir::dyn_cast<ReadOp>(inner);
+           return read && kernel.typeInMemory(read.getTensor()).bits() < 32;
+         });
+}
+
+/// For a chunk of keys, in vectors along the last index of a term or of the output: each vector of queries would widen
+/// a single number again.
+Expr Tile::addWidened(mlir::Value value, const Environment &environment) {
+  Environment inner;
+  inner.indices = environment.indices;
+  llvm::SmallVector<mlir::BlockArgument> indices;
+  llvm::SmallVector<Expr> sizes;
+  std::vector<Var> variables;
+  std::vector<Expr> element, call;
+  for (mlir::BlockArgument index : llvm::reverse(inOrder(dependence(value)))) {
+    const IndexBinding &binding = environment.indices.find(index)->second;
+    if (!binding.loop && !binding.has(e))
+      continue;
+    indices.push_back(index);
+    sizes.push_back(extent(kernel, indexSize(index)));
+    variables.push_back(Var(kernel.uniqueName("r$")));
+    call.push_back(binding.expr);
+  }
+  Widened result{Func(kernel.uniqueName(func.name() + "_widened")), keys(sizes)};
+  for (auto [dimension, index] : llvm::enumerate(indices)) {
+    element.push_back(result.domain[dimension]);
+    inner.indices[index] = {element.back(), {}, false, {}};
+  }
+  inner.rebind(k, keyBinding(keyOf(result.domain)));
+  for (Var var : {k, chunk})
+    variables.push_back(var);
+  element.insert(element.end(), {keyOf(result.domain), chunk});
+  call.insert(call.end(), {keyInChunk(environment), chunk});
+  defineOnKeys(result.func, tileVars(variables), ofTile(element, tile), PlainRegion(kernel, inner).expression(value));
+  widened.push_back(result);
+  return result.func(ofTile(call, tile));
 }
 
 /// A reduction that no key changes: once for each query of the tile.

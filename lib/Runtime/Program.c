@@ -7,7 +7,7 @@
  *===----------------------------------------------------------------------===*/
 
 #include "Program.h"
-#include "ThreadPool.h"
+#include "attn/Runtime/ThreadPool.h"
 
 /* The shape of an intermediate, without memory. Where it is empty it looks as arguments do: each empty dimension as if
  * it had one element, and all rows in the same place. */

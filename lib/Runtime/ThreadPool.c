@@ -1,6 +1,6 @@
 /*===- ThreadPool.c - Which threads run Halide's parallel loops -----------===*/
 
-#include "ThreadPool.h"
+#include "attn/Runtime/ThreadPool.h"
 
 static struct {
   attn_parallel_for parallel_for;

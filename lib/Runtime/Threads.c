@@ -4,7 +4,7 @@
  *
  *===----------------------------------------------------------------------===*/
 
-#include "ThreadPool.h"
+#include "attn/Runtime/ThreadPool.h"
 
 int halide_set_num_threads(int count);
 int halide_get_num_threads(void);

@@ -66,6 +66,7 @@ Parts::Parts(ReduceOp sum, BlockArgument index) {
     (factor.indices.contains(index) ? inside.factors : outside).push_back(factor);
   for (const Factor &factor : inside.factors)
     indices.insert_range(factor.indices);
+  indices.remove(index);
   if (!sum.isConditional())
     return;
   // The index variables of a condition are its own.
@@ -75,9 +76,9 @@ Parts::Parts(ReduceOp sum, BlockArgument index) {
     (isInside ? insideConditions : outsideConditions).push_back(condition);
     if (isInside)
       for (BlockArgument used : dependence(condition))
-        indices.insert(used.getOwner() == own.getOwner() ? sum.getBody().getArgument(used.getArgNumber()) : used);
+        if (used != own)
+          indices.insert(used.getOwner() == own.getOwner() ? sum.getBody().getArgument(used.getArgNumber()) : used);
   }
-  indices.remove(index);
 }
 
 /// Puts a sum over `index` into the terms of a sum over the other indices, in the place of `sum`. Returns the outer

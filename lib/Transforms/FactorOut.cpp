@@ -61,7 +61,9 @@ private:
   IRMapping outside;          ///< Of what is copied around the sum.
   SmallVector<Factor> common; ///< The product.
   bool isSimpler = false;
-  Value total; ///< Its sum.
+  Value total;                           ///< Its sum.
+  llvm::DenseSet<Value> seen;            ///< Terms that are a multiple of it,
+  llvm::DenseMap<Value, Value> multiple; ///< and what they become: a term may be used any number of times.
 };
 } // namespace
 
@@ -83,7 +85,7 @@ Operation *CommonProduct::nested(const Product &product) {
 
 /// Takes note of the product that `term` is a multiple of. False where it is of none, or another one.
 bool CommonProduct::visit(Value term) {
-  if (isZero(term))
+  if (isZero(term) || !seen.insert(term).second)
     return true;
   Product product = Product::of(term);
   for (const Factor &factor : product.factors)
@@ -119,6 +121,8 @@ Value CommonProduct::write(Value term) {
   Location location = sum.getLoc();
   if (isZero(term))
     return cloneSlice(term, outside, builder);
+  if (Value known = multiple.lookup(term))
+    return known;
   Product product = Product::of(term);
   SmallVector<Factor> factors;
   llvm::copy_if(product.factors, std::back_inserter(factors), [&](const Factor &factor) { return !changes(factor); });
@@ -131,10 +135,10 @@ Value CommonProduct::write(Value term) {
   }
   if (product.negative)
     value = arith::NegFOp::create(builder, location, value);
-  if (factors.empty())
-    return value;
-  Value factor = multiply(factors, false, sum.getType(), outside, builder, location);
-  return arith::MulFOp::create(builder, location, value, factor);
+  if (!factors.empty())
+    value = arith::MulFOp::create(builder, location, value,
+                                  multiply(factors, false, sum.getType(), outside, builder, location));
+  return multiple[term] = value;
 }
 
 Value CommonProduct::write() {

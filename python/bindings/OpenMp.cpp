@@ -2,7 +2,7 @@
 
 #include "OpenMp.h"
 
-#include "lib/Compiler/Jit.h"
+#include "attn/Compiler/Threads.h"
 
 #include <dlfcn.h>
 #include <mutex>

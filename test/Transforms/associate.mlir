@@ -193,3 +193,39 @@ attn.kernel @pairs_backward(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, 
   }
   attn.return %y : !attn.tensor<[M], f32> as f32
 }
+
+// Without a condition, too.
+// CHECK-LABEL: attn.kernel @whole_backward(
+// CHECK-NEXT:    %y_product = attn.tensor "y_product"(%t: T, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%u: U) : f32 {
+// CHECK-NEXT:        %1 = attn.read %a[%t, %u] : !attn.tensor<[T, U], f32>
+// CHECK-NEXT:        %2 = attn.read %b[%u, %e] : !attn.tensor<[U, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %y = attn.tensor "y"(%t: T) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %y_product[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %2 = attn.read %c[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+// CHECK-NEXT:      attn.yield %0 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    attn.return %y : !attn.tensor<[T], f32> as f32
+attn.kernel @whole_backward(%a: !attn.tensor<[T, U], f32>, %b: !attn.tensor<[U, E], f32>, %c: !attn.tensor<[T, E], f32>) {
+  %y = attn.tensor "y"(%t: T) : f32 {
+    %0 = attn.reduce sum(%u: U, %e: E) : f32 {
+      %1 = attn.read %a[%t, %u] : !attn.tensor<[T, U], f32>
+      %2 = attn.read %b[%u, %e] : !attn.tensor<[U, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %c[%t, %e] : !attn.tensor<[T, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %y : !attn.tensor<[T], f32> as f32
+}

@@ -171,3 +171,32 @@ def test_doubly_normalised_weights(queries, keys):
         return x @ v
 
     compare(DOUBLY, formula, normal(2, 2, queries, 8), normal(2, 2, keys, 8), normal(2, 2, keys, 9))
+
+
+# Buckets of distances that the kernel computes (T5): it chooses between integers by comparing query and key.
+BUCKETS = """
+attention buckets(q: f32[B, H, M, D], k: f32[B, H, M, D], v: f32[B, H, M, E], table: f32[K, H]) {
+  distance[m: M, n: M] = abs(m - n)
+  far[m, n]    = min(8 + i32(log(max(distance[m, n], 1) / 8.0) / log(16.0) * 8), 15)
+  bucket[m, n] = select(distance[m, n] < 8, distance[m, n], far[m, n]) + select(n > m, 16, 0)
+  score[b, h, m, n]  = sum[d](q[b, h, m, d] * k[b, h, n, d]) + table[bucket[m, n], h]
+  weight[b, h, m, n] = softmax[n](score[b, h, m, n])
+  out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[b, h, n, e])
+  return out
+}
+"""
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 65, 300])
+def test_buckets_of_distances(tokens):
+    torch.manual_seed(tokens)
+
+    def formula(q, k, v, table):
+        apart = torch.arange(tokens)[None, :] - torch.arange(tokens)[:, None]
+        distance = apart.abs()
+        far = (8 + (torch.log(distance.clamp(min=1).float() / 8) / math.log(16) * 8).long()).clamp(max=15)
+        bucket = torch.where(distance < 8, distance, far) + 16 * (apart > 0)
+        return (q @ k.mT + table[bucket].permute(2, 0, 1)).softmax(-1) @ v
+
+    rows = [normal(2, 3, tokens, width) for width in (8, 8, 9)]
+    compare(BUCKETS, formula, *rows, normal(32, 3))

@@ -7,7 +7,7 @@
 #include "RuntimeTest.h"
 
 #include "lib/Runtime/HalideBuffer.h"
-#include "lib/Runtime/ThreadPool.h"
+#include "attn/Runtime/ThreadPool.h"
 
 #include <sys/mman.h>
 

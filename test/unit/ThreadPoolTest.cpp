@@ -1,6 +1,6 @@
 //===- ThreadPoolTest.cpp - Which threads run Halide's parallel loops -----===//
 
-#include "lib/Runtime/ThreadPool.h"
+#include "attn/Runtime/ThreadPool.h"
 
 #include <array>
 #include <atomic>

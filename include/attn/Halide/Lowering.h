@@ -8,7 +8,6 @@
 #ifndef ATTN_HALIDE_LOWERING_H
 #define ATTN_HALIDE_LOWERING_H
 
-#include "attn/CUDA/Emission.h"
 #include "attn/IR/Attn.h"
 #include "attn/Plan/Plan.h"
 #include "llvm/Support/Error.h"
@@ -127,11 +126,6 @@ struct LoweredKernel {
   /// What runs the steps. On a GPU, tensors are in its memory: functions are given buffers with the device's handle in
   /// place of an address, or with an address that they copy from; outputs are left on the device.
   Device device = Device::Cpu;
-  /// On a GPU, tensors in the CPU's memory are copied to it and back.
-  bool copies = false;
-  /// On tensor cores: what takes the place of some steps in calls that it is for, and the architectures.
-  std::optional<CudaKernel> tensorCores;
-  std::vector<CudaArchitecture> architectures;
 };
 
 /// The functions of a kernel, in order.

@@ -1,7 +1,7 @@
 /*===- ThreadPool.h - Which threads run Halide's parallel loops -*- C -*-===*/
 
-#ifndef ATTN_LIB_RUNTIME_THREADPOOL_H
-#define ATTN_LIB_RUNTIME_THREADPOOL_H
+#ifndef ATTN_RUNTIME_THREADPOOL_H
+#define ATTN_RUNTIME_THREADPOOL_H
 
 #include "attn/Runtime/Runtime.h"
 #include <stdint.h>
@@ -40,4 +40,4 @@ void attn_use_thread_pool(attn_parallel_for parallel_for, void *pool);
 }
 #endif
 
-#endif /* ATTN_LIB_RUNTIME_THREADPOOL_H */
+#endif /* ATTN_RUNTIME_THREADPOOL_H */
