@@ -32,9 +32,10 @@ class Meter:
         self.memory = torch.ones(READ_BYTES, dtype=torch.uint8)
 
     def measure(self) -> Limits:
+        flops, paired = self.library.peak_flops(self.threads), self.library.peak_bf16(self.threads)
         return Limits(
-            flops=self.library.peak_flops(self.threads),
-            bf16_flops=self.library.peak_bf16(self.threads),  # of paired dot products
+            flops=flops,
+            bf16_flops=paired if paired > flops else 0,  # of paired dot products, which are slower on some processors
             bandwidth=self.library.read_bandwidth(
                 ctypes.c_void_p(self.memory.data_ptr()), ctypes.c_size_t(READ_BYTES), self.threads
             ),
