@@ -196,8 +196,8 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
     A softmax, a log-sum-exp, or a sum that reads weights becomes an `attn.tensor` where it is only a part of a formula. So does a
-    reduction that would be computed again for each element of an index further out, such as the sum of a column in `x[m, n] /
-    sum[i](x[i, n])`, where it reads a tensor of as many elements. Other sums (the dot products of a score) stay.
+    reduction that would be computed again for each element of an index further out, such as the sum of a column by which all of
+    its elements are divided, where it reads a tensor of as many elements. Other sums (the dot products of a score) stay.
 
     ```mlir
     %y = attn.tensor "y"(%m: M) : f32 {
