@@ -79,7 +79,9 @@ Environment Split::bindTerm(const Environment &environment, ReduceOp op, const R
   llvm::SmallVector<IndexBinding> indices = loopBindings(domain, op.getSizes().size());
   indices.back().expr = last;
   bindReduction(op, inner, indices);
-  keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
+  // Halide cuts the loops over keys of sums alone to those that are visited, which have subscripts.
+  if (op.getKind() == ReduceKind::Sum)
+    keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
   return inner;
 }
 
@@ -134,7 +136,8 @@ Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileK
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
     indices.push_back({Halide::unsafe_promise_clamped(0, 0, extent(kernel, size) - 1), {}, false, {}});
   bindReduction(op, inner, indices);
-  keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
+  if (op.getKind() == ReduceKind::Sum)
+    keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
   ReadOp found;
   op.getBody().walk([&](ReadOp read) {
     if (inner.changesWith(read.getResult(), k))
