@@ -162,16 +162,16 @@ std::array<size_t, 6> attn::firstArguments(const LoweredKernel &kernel, const Ke
   return {0, sizes, firstOutput, firstIntermediate, firstAxis, firstAxis + 2 * axes};
 }
 
-ProgramInterface ProgramInterface::of(const LoweredProgram &described, const KernelInterface &interface, size_t outputs,
+ProgramInterface ProgramInterface::of(const LoweredProgram &kernel, const KernelInterface &interface, size_t outputs,
                                       const std::string &function) {
-  const LoweredKernel &lowered = described.steps;
+  const LoweredKernel &lowered = kernel.steps;
   SizePositions positions;
   for (auto [position, size] : llvm::enumerate(interface.sizes))
     positions[size.name] = position;
   ProgramInterface program;
   program.features = lowered.features;
   program.device = lowered.device;
-  program.copies = described.copies;
+  program.copies = kernel.copies;
   for (const Intermediate &tensor : lowered.intermediates)
     program.intermediates.push_back({describe(tensor.name, tensor.type, positions), tensor.written, tensor.read});
   const std::array<size_t, 6> first = firstArguments(lowered, interface, outputs);
@@ -187,27 +187,27 @@ ProgramInterface ProgramInterface::of(const LoweredProgram &described, const Ker
     for (const SizeLimit &limit : step.unread)
       variants.push_back({describeLimit(limit), {}, ""});
     for (const HalideFunction &variant : step.variants) {
-      VariantInterface &form = variants.emplace_back();
-      form.function = function + "_" + variant.name();
+      VariantInterface &described = variants.emplace_back();
+      described.function = function + "_" + variant.name();
       if (const std::optional<SizeLimit> &limit = variant.limit())
-        form.limit = describeLimit(*limit);
+        described.limit = describeLimit(*limit);
       for (const HalideArgument &argument : variant.arguments()) {
         int64_t number = first[argument.kind] + argument.index;
-        form.arguments.push_back(argument.isRepeated ? -1 - number : number);
+        described.arguments.push_back(argument.isRepeated ? -1 - number : number);
       }
     }
   }
   for (const LoweredBlocks &blocks : lowered.blocks) {
-    BlocksInterface &group = program.blocks.emplace_back();
-    group.first = blocks.first;
-    group.end = blocks.end;
-    group.findsKeys = blocks.findsKeys;
+    BlocksInterface &described = program.blocks.emplace_back();
+    described.first = blocks.first;
+    described.end = blocks.end;
+    described.findsKeys = blocks.findsKeys;
     for (SizeAttr size : blocks.sizes)
-      group.sizes.push_back(sizeProgram(size, positions));
+      described.sizes.push_back(sizeProgram(size, positions));
     for (const BlockTensor &tensor : blocks.tensors)
-      group.tensors.push_back({int64_t(first[tensor.place.kind] + tensor.place.index),
-                               tensor.isPairs,
-                               {tensor.axes.begin(), tensor.axes.end()}});
+      described.tensors.push_back({int64_t(first[tensor.place.kind] + tensor.place.index),
+                                   tensor.isPairs,
+                                   {tensor.axes.begin(), tensor.axes.end()}});
   }
   return program;
 }

@@ -137,7 +137,7 @@ struct ProgramInterface {
   std::optional<LaunchInterface> launch; ///< See addLaunch.
 
   /// Of a kernel with these inputs and sizes, and so many outputs, whose functions are called FUNCTION_NAME.
-  static ProgramInterface of(const LoweredProgram &described, const KernelInterface &interface, size_t outputs,
+  static ProgramInterface of(const LoweredProgram &kernel, const KernelInterface &interface, size_t outputs,
                              const std::string &function);
 };
 

@@ -160,8 +160,7 @@ static llvm::Expected<Machine> describe(llvm::StringRef given) {
   machine.vectorBytes = target.natural_vector_size<uint8_t>();
   bool many = target.arch == Target::ARM ? target.bits == 64 : target.has_feature(Target::AVX512);
   machine.vectorRegisters = many ? 32 : 16;
-  // Those of Intel's have the instruction as well, for numbers that are no tiles of AMX: it takes more than four times
-  // as long as a multiply-add there.
+  // Intel's have the instruction as well, but a product of pairs takes more than four times as long as a multiply-add.
   machine.bf16Pairs = target.has_feature(Target::AVX512_Zen4) || target.has_feature(Target::AVX512_Zen5);
   machine.maskedLoads = target.has_feature(Target::AVX512_Skylake);
   // Zen 4 computes 512 bits in two halves.

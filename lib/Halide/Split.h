@@ -179,6 +179,8 @@ private:
   Halide::Expr blockOfTile(int rows) const;
   /// `key` counts within the chunk.
   Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
+  Environment bindTerm(const Environment &environment, ReduceOp op, llvm::ArrayRef<IndexBinding> indices,
+                       const TileKey &key);
   Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,
                        const TileKey &key);
   /// The term at `last` of the last index, in lanes where that `isThere`.

@@ -70,19 +70,25 @@ Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key
   return product.func(at({key}));
 }
 
-/// Binds the indices of `op` to `domain`, but the last one to `last`, and the key to `key`.
-Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last,
+/// Binds the indices of `op` to `indices`, and the key to `key`.
+Environment Split::bindTerm(const Environment &environment, ReduceOp op, llvm::ArrayRef<IndexBinding> indices,
                             const TileKey &key) {
   Environment inner;
   inner.indices = environment.indices;
   inner.rebind(k, keyBinding(key.key, key.isThere));
-  llvm::SmallVector<IndexBinding> indices = loopBindings(domain, op.getSizes().size());
-  indices.back().expr = last;
   bindReduction(op, inner, indices);
   // Halide cuts the loops over keys of sums alone to those that are visited, which have subscripts.
   if (op.getKind() == ReduceKind::Sum)
     keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
   return inner;
+}
+
+/// The same, to `domain`, but the last one to `last`.
+Environment Split::bindTerm(const Environment &environment, ReduceOp op, const RDom &domain, Expr last,
+                            const TileKey &key) {
+  llvm::SmallVector<IndexBinding> indices = loopBindings(domain, op.getSizes().size());
+  indices.back().expr = last;
+  return bindTerm(environment, op, indices, key);
 }
 
 Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain, Expr last, const TileKey &key,
@@ -129,15 +135,10 @@ void Split::addRest(const Environment &environment, Product &product) {
 
 /// Of the first term: no bounds of the reduction are asked for, which may have none.
 Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key) {
-  Environment inner;
-  inner.indices = environment.indices;
-  inner.rebind(k, keyBinding(key.key, key.isThere));
   llvm::SmallVector<IndexBinding> indices;
   for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
     indices.push_back({Halide::unsafe_promise_clamped(0, 0, extent(kernel, size) - 1), {}, false, {}});
-  bindReduction(op, inner, indices);
-  if (op.getKind() == ReduceKind::Sum)
-    keepSubscripts(yielded(op.getBody()), inner, key.kept, firstOfTile(key.rows));
+  Environment inner = bindTerm(environment, op, indices, key);
   ReadOp found;
   op.getBody().walk([&](ReadOp read) {
     if (inner.changesWith(read.getResult(), k))

@@ -123,6 +123,8 @@ private:
   /// A read that is contiguous along keys and not along queries.
   bool isAcross(ReadOp read, const Environment &environment) const;
   Halide::Expr addTransposed(ReadOp read, const Environment &environment);
+  /// Whether a term of a product, or a column of the output, has `index`.
+  bool isOfTerm(mlir::Value index, const Environment &environment) const;
   /// Whether `value` is made of narrow numbers that keys have for all queries.
   bool isNarrow(mlir::Value value, const Environment &environment) const;
   Halide::Expr addWidened(mlir::Value value, const Environment &environment);

@@ -168,11 +168,13 @@ Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
   return result.func(at(q, keyInChunk(environment)));
 }
 
+bool Tile::isOfTerm(mlir::Value index, const Environment &environment) const {
+  const IndexBinding &binding = environment.indices.find(index)->second;
+  return binding.loop || binding.has(e);
+}
+
 bool Tile::isNarrow(mlir::Value value, const Environment &environment) const {
-  auto isOfTerm = [&](mlir::Value index) {
-    const IndexBinding &binding = environment.indices.find(index)->second;
-    return binding.loop || binding.has(e);
-  };
+  auto isOfTerm = [&](mlir::Value index) { return this->isOfTerm(index, environment); };
   return mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, k) &&
          !environment.changesWith(value, q) && llvm::any_of(dependence(value), isOfTerm) && !reduces(value) &&
          anyInSlice(value, [&](mlir::Operation *inner) {
@@ -191,13 +193,12 @@ Expr Tile::addWidened(mlir::Value value, const Environment &environment) {
   std::vector<Var> variables;
   std::vector<Expr> element, call;
   for (mlir::BlockArgument index : llvm::reverse(inOrder(dependence(value)))) {
-    const IndexBinding &binding = environment.indices.find(index)->second;
-    if (!binding.loop && !binding.has(e))
+    if (!isOfTerm(index, environment))
       continue;
     indices.push_back(index);
     sizes.push_back(extent(kernel, indexSize(index)));
     variables.push_back(Var(kernel.uniqueName("r$")));
-    call.push_back(binding.expr);
+    call.push_back(environment.indices.find(index)->second.expr);
   }
   Widened result{Func(kernel.uniqueName(func.name() + "_widened")), keys(sizes)};
   for (auto [dimension, index] : llvm::enumerate(indices)) {
@@ -205,8 +206,7 @@ Expr Tile::addWidened(mlir::Value value, const Environment &environment) {
     inner.indices[index] = {element.back(), {}, false, {}};
   }
   inner.rebind(k, keyBinding(keyOf(result.domain)));
-  for (Var var : {k, chunk})
-    variables.push_back(var);
+  variables.insert(variables.end(), {k, chunk});
   element.insert(element.end(), {keyOf(result.domain), chunk});
   call.insert(call.end(), {keyInChunk(environment), chunk});
   defineOnKeys(result.func, tileVars(variables), ofTile(element, tile), PlainRegion(kernel, inner).expression(value));

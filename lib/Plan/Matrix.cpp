@@ -89,7 +89,7 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
   std::optional<PlacedSum> placed = PlacedSum::of(op);
   unsigned rank = body.getNumArguments(), rows = machine.vectorRegisters >= 32 ? 7 : 6;
   llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  // Where a call may have fewer rows than a tile, a size must say so.
+  // A call may have fewer rows than a tile: the plan has a variant for those where the size is not constant.
   auto isEnough = [&](SizeAttr size) { return !size.isConstant() || size.getValue() >= rows; };
   for (unsigned row = rank - 1; row-- > 0;)
     if (isEnough(shape[row]) && (!placed || placesTiles(*placed, op, row, rank - 1)) &&

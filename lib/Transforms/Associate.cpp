@@ -19,6 +19,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Conjunction.h"
+#include "Form.h"
 #include "Product.h"
 #include "Rewrites.h"
 #include "Scores.h"
@@ -39,12 +40,7 @@ namespace attn {
 static bool readsInputByAll(ArrayRef<Factor> factors, const IndexSet &indices) {
   return llvm::any_of(factors, [&](const Factor &factor) {
     auto read = factor.value.getDefiningOp<ReadOp>();
-    if (!read || !isa<BlockArgument>(read.getTensor()) || factor.indices.size() != indices.size())
-      return false;
-    return llvm::all_of(read.getSubscripts(), [&](Value subscript) {
-      auto index = dyn_cast<BlockArgument>(subscript);
-      return index && indices.contains(index);
-    });
+    return read && isa<BlockArgument>(read.getTensor()) && isReadByAll(read, indices);
   });
 }
 
@@ -157,8 +153,7 @@ static ReduceOp nest(ReduceOp sum) {
 
 /// Whether `factor` is made of sums, one for each term of a sum over `summed`.
 static bool isNested(const Factor &factor, Block::BlockArgListType summed) {
-  bool changes = llvm::any_of(summed, [&](BlockArgument index) { return factor.indices.contains(index); });
-  return changes && reduces(factor.value) && !anyInSlice(factor.value, [](Operation *op) {
+  return factor.changesWith(summed) && reduces(factor.value) && !anyInSlice(factor.value, [](Operation *op) {
            auto reduce = dyn_cast<ReduceOp>(op);
            return reduce && reduce.getKind() != ReduceKind::Sum;
          });
@@ -185,7 +180,7 @@ static bool storeFactors(ReduceOp sum, TensorOp tensor) {
 namespace {
 struct Associate : attn::impl::AttnAssociateBase<Associate> {
   void runOnOperation() override {
-    if (!getOperation().getSymName().ends_with(KernelOp::backwardSuffix))
+    if (!isBackward(getOperation()))
       return;
     for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>())) {
       if (PlacedSum::of(tensor))

@@ -17,6 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Form.h"
 #include "Product.h"
 #include "Rewrites.h"
 #include "Scores.h"
@@ -48,9 +49,8 @@ public:
   Value write();
 
 private:
-  bool changes(const Factor &factor) {
-    return llvm::any_of(sum.getBody().getArguments(), [&](auto index) { return factor.indices.contains(index); });
-  }
+  /// Whether `factor` changes from term to term.
+  bool changes(const Factor &factor) { return factor.changesWith(sum.getBody().getArguments()); }
   /// The only factor of `product` that changes from term to term, if it adds or chooses. Null otherwise.
   Operation *nested(const Product &product);
   bool visit(Value term);
@@ -159,7 +159,7 @@ Value CommonProduct::write() {
 namespace {
 struct FactorOut : attn::impl::AttnFactorOutBase<FactorOut> {
   void runOnOperation() override {
-    if (!getOperation().getSymName().ends_with(KernelOp::backwardSuffix))
+    if (!isBackward(getOperation()))
       return;
     for (TensorOp tensor : getOperation().getBody().front().getOps<TensorOp>()) {
       if (PlacedSum::of(tensor))

@@ -10,6 +10,8 @@
 using namespace mlir;
 using namespace attn;
 
+bool attn::isBackward(KernelOp kernel) { return kernel.getSymName().ends_with(KernelOp::backwardSuffix); }
+
 ReduceOp attn::soleReduction(TensorOp tensor) {
   auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   return reduce && reduce.getSizes().size() == 1 ? reduce : ReduceOp();

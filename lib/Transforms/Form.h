@@ -40,6 +40,9 @@ bool isStoredWithPairs(TensorOp tensor);
 /// Whether a sum over one index reads a weight there.
 bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<mlir::Value> &weights);
 
+/// Whether `kernel` is one that attn-differentiate makes for gradients.
+bool isBackward(KernelOp kernel);
+
 /// A name that no tensor of the kernel has: `base`, or `base` with a number.
 std::string freshName(KernelOp kernel, llvm::StringRef base);
 

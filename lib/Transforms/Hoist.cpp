@@ -55,12 +55,9 @@ static ReadOp readByAllIndices(const Factor &factor) {
   ReadOp found;
   anyInSlice(factor.value, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
-    bool isByAll = read && read.getSubscripts().size() == factor.indices.size() &&
-                   llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>) &&
-                   dependence(read.getSubscripts()).size() == factor.indices.size();
-    if (isByAll)
+    if (read && isReadByAll(read, factor.indices))
       found = read;
-    return isByAll;
+    return static_cast<bool>(found);
   });
   return found;
 }
@@ -68,7 +65,7 @@ static ReadOp readByAllIndices(const Factor &factor) {
 /// Whether `factor`, of the terms of `sum`, calls functions, and is the same for some indices of `tensor`.
 static bool isFeature(const Factor &factor, ReduceOp sum, TensorOp tensor) {
   auto changesFactor = [&](BlockArgument index) { return factor.indices.contains(index); };
-  return llvm::any_of(sum.getBody().getArguments(), changesFactor) &&
+  return factor.changesWith(sum.getBody().getArguments()) &&
          !llvm::all_of(tensor.getBody().getArguments(), changesFactor) && !reduces(factor.value) &&
          anyInSlice(factor.value, isFunction);
 }

@@ -34,6 +34,15 @@ Product Product::of(Value value) {
   return product;
 }
 
+bool Factor::changesWith(Block::BlockArgListType others) const {
+  return llvm::any_of(others, [&](BlockArgument index) { return indices.contains(index); });
+}
+
+bool attn::isReadByAll(ReadOp read, const IndexSet &indices) {
+  return read.getSubscripts().size() == indices.size() &&
+         llvm::all_of(indices, [&](Value index) { return llvm::is_contained(read.getSubscripts(), index); });
+}
+
 static void collectTerms(Value value, bool negative, SmallVectorImpl<Term> &terms) {
   Operation *op = value.getDefiningOp();
   if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {

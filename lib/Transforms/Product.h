@@ -14,6 +14,9 @@ struct Factor {
   mlir::Value value;
   bool inverse;
   IndexSet indices;
+
+  /// Whether it changes with one of these.
+  bool changesWith(mlir::Block::BlockArgListType indices) const;
 };
 
 /// A value as the product of factors, maybe times −1. The factors are no products themselves, unless there are very
@@ -24,6 +27,9 @@ struct Product {
 
   static Product of(mlir::Value value);
 };
+
+/// Whether `read` has one element for each combination of `indices`: its subscripts are these, once each.
+bool isReadByAll(ReadOp read, const IndexSet &indices);
 
 /// A term of a sum: `value`, or −`value`.
 struct Term {

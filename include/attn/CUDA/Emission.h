@@ -36,7 +36,7 @@ struct CudaKernel {
   SizeAttr keys;
   std::string sharer; ///< The index whose queries share keys; empty where rows are one query each.
   /// It is for calls in which these sizes are at most so many,
-  std::vector<std::pair<SizeAttr, int64_t>> limits;
+  std::vector<SizeLimit> limits;
   /// and rows of these tensors have stride 1.
   std::vector<mlir::Value> contiguous;
 
