@@ -9,6 +9,7 @@
 #include "Pairs.h"
 #include "StepLowering.h"
 #include "Transposition.h"
+#include "Unconditional.h"
 #include "UnknownRange.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Work.h"
@@ -169,6 +170,7 @@ private:
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {
       lowerUnknownRanges(implementation->pipeline);
+      lowerUnconditional(implementation->pipeline);
       lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);
       lowerLanes(implementation->pipeline);

@@ -3,6 +3,7 @@
 #include "Fetch.h"
 #include "Mathematics.h"
 #include "SplitRegions.h"
+#include "Unconditional.h"
 #include "attn/Analysis/Fusion.h"
 
 using Halide::Expr;
@@ -198,7 +199,7 @@ void Split::defineWeights() {
     kept = kept && conditions.expression(yielded(op.getWhere()));
   }
   weights(elementVars) = Halide::undef(type);
-  weights(at({key})) = select(kept, value, constant(type, 0));
+  weights(at({key})) = unconditional(select(kept, value, constant(type, 0)));
 }
 
 void Split::define() {

@@ -3,6 +3,7 @@
 #include "Lanes.h"
 #include "Mathematics.h"
 #include "SplitRegions.h"
+#include "Unconditional.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -263,7 +264,7 @@ void Split::defineScore() {
   if (softmax.getMask())
     kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
   score(stageVars({k})) = Halide::undef(value.type());
-  score(at({key})) = select(kept, value, -infinity(value.type()));
+  score(at({key})) = unconditional(select(kept, value, -infinity(value.type())));
 }
 
 } // namespace attn::lowering
