@@ -29,25 +29,37 @@ Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool ha
     vars.push_back(var);
     if (body.getArgument(position) == valueArgument)
       e = var;
-    else if (body.getArgument(position) != queryArgument)
-      others.push_back(var);
   }
   keyCount = extent(kernel, op.getKeySize());
+  findOthers();
 }
 
-std::vector<Var> Tile::tileVars(std::vector<Var> first) const {
-  first.push_back(tile);
-  first.insert(first.end(), others.begin(), others.end());
+/// A task is a number, of which the tile and each other index are digits.
+void Tile::findOthers() {
+  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
+  auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
+  Expr rest = task;
+  auto digit = [&](Expr size) {
+    Expr value = rest % size;
+    rest = rest / size;
+    return value;
+  };
+  tiles = kernel.derivedSize("tiles", ceilDivide(sizeOf(op.getQuery()), static_cast<int>(plan.queries)), 1);
+  tile = digit(tiles);
+  unsigned rank = vars.size();
+  for (unsigned position = rank - 1; position-- > 0;)
+    if (position != op.getQuery()) {
+      Expr size = sizeOf(position);
+      others.push_back({position, vars[rank - 1 - position], size, digit(size)});
+    }
+}
+
+std::vector<Var> Tile::taskVars(std::vector<Var> first) const {
+  first.push_back(task);
   return first;
 }
 
-std::vector<Expr> Tile::at(Expr query, Expr key) const { return ofTile({query, key, chunk}, tile); }
-
-std::vector<Expr> Tile::ofTile(std::vector<Expr> first, Expr whichTile) const {
-  first.push_back(whichTile);
-  first.insert(first.end(), others.begin(), others.end());
-  return first;
-}
+std::vector<Expr> Tile::at(Expr query, Expr key) const { return {query, key, chunk, task}; }
 
 /// `key` counts within the chunk.
 IndexBinding Tile::keyBinding(Expr key) const {
@@ -58,10 +70,11 @@ IndexBinding Tile::keyBinding(Expr key) const {
 Environment Tile::bind(mlir::Region &region, IndexBinding key) {
   Environment environment;
   unsigned rank = vars.size();
-  for (unsigned position = 0; position < rank; ++position)
-    environment.bind(region.getArgument(position), vars[rank - 1 - position]);
+  for (const Own &index : others)
+    environment.indices[region.getArgument(index.position)] = {index.ofTask, {task}, false, {}};
+  environment.bind(region.getArgument(rank - 1), e);
   environment.indices[region.getArgument(op.getQuery())] = {
-      tile * static_cast<int>(plan.queries) + q, {q, tile}, true, {}};
+      tile * static_cast<int>(plan.queries) + q, {q, task}, true, {}};
   environment.indices[region.getArgument(rank - 1)].padded = true;
   environment.indices[region.getArguments().back()] = key;
   return environment;
@@ -88,7 +101,7 @@ void defineOnKeys(Func func, const std::vector<Var> &vars, const std::vector<Exp
 }
 
 void Tile::defineWeights() {
-  std::vector<Var> elementVars = tileVars({q, k, chunk}), rowVars = tileVars({q, chunk});
+  std::vector<Var> elementVars = taskVars({q, k, chunk}), rowVars = taskVars({q, chunk});
   std::vector<Expr> row(rowVars.begin(), rowVars.end());
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   if (softmax) {
@@ -115,7 +128,7 @@ void Tile::defineWeights() {
 
     sumKeys = keysOfBlock(plan.block, plan.keyUnroll);
     sumBlock = Func(kernel.uniqueName(func.name() + "_sum_block"));
-    std::vector<Var> blockVars = tileVars({q, block, chunk});
+    std::vector<Var> blockVars = taskVars({q, block, chunk});
     std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
     sumBlock(blockVars) = constant(type, 0);
     sumBlock(blockAt) += exponential(at(q, block * static_cast<int>(plan.block) + keyOf(sumKeys)));
@@ -152,7 +165,7 @@ void Tile::defineWeights() {
 /// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.
 void Tile::defineOutput() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  std::vector<Var> blockVars = tileVars({q, e, block, chunk});
+  std::vector<Var> blockVars = taskVars({q, e, block, chunk});
   std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   outputBlock = Func(kernel.uniqueName(func.name() + "_output_block"));
   outputBlock(blockVars) = constant(type, 0);
@@ -170,7 +183,7 @@ void Tile::defineOutput() {
   }
   outputBlocks = blocksOfChunk(outputBlockSize());
   blockAt[2] = outputBlocks.x;
-  std::vector<Var> outputVars = tileVars({q, e, chunk});
+  std::vector<Var> outputVars = taskVars({q, e, chunk});
   std::vector<Expr> outputAt(outputVars.begin(), outputVars.end());
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(outputVars) = constant(type, 0);

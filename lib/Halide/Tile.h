@@ -3,7 +3,7 @@
 // Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp, TilePairs.cpp
 // and TileState.cpp say what is computed, TileSchedule.cpp how:
 //
-//   for tiles of queries × the other indices, in parallel:
+//   for tasks, which are tiles of queries × the other indices, in parallel:
 //     lower, upper = keys that the mask lets through for some query of the tile
 //     pack what depends on the query alone            (transposed: queries innermost)
 //     state = (−∞, 0, 0)                              maximum, sum, output: (query[, column])
@@ -70,12 +70,14 @@ private:
     mlir::Value query, key;
   };
 
+  /// Divides tasks into tiles and the values of the other indices.
+  void findOthers();
   /// An environment in which the region's arguments stand for `key` and the tile's variables.
   Environment bind(mlir::Region &region, IndexBinding key);
   void bindScore(SoftmaxOp softmax, Environment &environment);
-  /// (q, k, chunk, tile, others…) with these in place of q and k.
+  /// (q, k, chunk, task) with these in place of q and k.
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
-  std::vector<Halide::Var> tileVars(std::vector<Halide::Var> first) const;
+  std::vector<Halide::Var> taskVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
   /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles;
   /// none where `condition` (of the chunk) is false.
@@ -110,11 +112,9 @@ private:
   /// The same after the chunk that the loop is at; `part` is where in the state.
   Halide::Tuple countedAfter(Halide::Expr value, Halide::Expr part);
   /// The state of a query of a tile at a column or, where there is a softmax, at a part of the row.
-  Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, Halide::Expr tileOfQuery, int value = 0) const;
+  Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, Halide::Expr whichTask, int value = 0) const;
   Halide::RVar chunkLoop() const;
-  /// (first…, a tile, others…)
-  std::vector<Halide::Expr> ofTile(std::vector<Halide::Expr> first, Halide::Expr whichTile) const;
-  /// (first…, the chunk that the loop is at, tile, others…)
+  /// (first…, the chunk that the loop is at, task)
   std::vector<Halide::Expr> ofChunk(std::vector<Halide::Expr> first) const;
   Halide::Expr addProduct(ReduceOp op, Environment &environment);
   /// The element of a product that is of the query, and of the key that `environment` has.
@@ -161,9 +161,17 @@ private:
   bool pairsWeights; ///< The output is one of products of pairs: see TilePairs.cpp.
   mlir::Value queryArgument, keyArgument, valueArgument;
 
-  Halide::Var q{"query$"}, k{"key$"}, keyTile{"key_tile$"}, block{"block$"}, chunk{"chunk$"}, tile{"tile$"}, tasks, e;
-  std::vector<Halide::Var> others; ///< The remaining indices, the last first.
-  std::vector<Halide::Var> vars;   ///< Of `func`.
+  Halide::Var q{"query$"}, k{"key$"}, keyTile{"key_tile$"}, block{"block$"}, chunk{"chunk$"}, task{"task$"}, tasks, e;
+  /// An index of which a task has one value.
+  struct Own {
+    unsigned position;   ///< In the output.
+    Halide::Var index;   ///< Of `func`.
+    Halide::Expr size;   ///< At least 1.
+    Halide::Expr ofTask; ///< Its value, in terms of `task`.
+  };
+  std::vector<Own> others;       ///< The remaining indices, the last first.
+  Halide::Expr tiles, tile;      ///< How many there are of queries, and that of `task`.
+  std::vector<Halide::Var> vars; ///< Of `func`.
   Halide::Expr keyCount;
 
   bool ranged = false, storeScore = false;
@@ -172,8 +180,8 @@ private:
   std::vector<Halide::Func> rangeFuncs;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
   Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output;
-  Halide::Func state, rows; ///< (q, part of the row or column, tile, …); its columns, (e, q, tile, …).
-  Halide::Func logSumExp;   ///< (q, tile, …), if the sum has it.
+  Halide::Func state, rows; ///< (q, part of the row or column, task); its columns, (e, q, task).
+  Halide::Func logSumExp;   ///< (q, task), if the sum has it.
   Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks;
   Halide::RDom chunks; ///< Parts of a row, if there is a softmax, and chunks.
   /// Of neighbouring keys, where the output is made of such pairs: of a block, (q or e, pair, block, …).

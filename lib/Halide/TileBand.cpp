@@ -116,9 +116,9 @@ Expr Tile::endOfBand(Band &band, const Environment &environment, bool largest) {
       binding.expr = tile * queries + (largest == band.growsWithQuery ? queries - 1 : 0);
   inner.rebind(k, {largest == band.growsWithKey ? end - 1 : Halide::max(first, lower), {k, chunk}, true, {}});
   Func row(kernel.uniqueName(func.name() + (largest ? "_last_row" : "_first_row")));
-  row(tileVars({chunk})) = PlainRegion(kernel, inner).subscript(band.read, band.dimension);
+  row(taskVars({chunk})) = PlainRegion(kernel, inner).subscript(band.read, band.dimension);
   bandRows.push_back(row);
-  return row(ofTile({chunk}, tile));
+  return row(chunk, task);
 }
 
 /// The rows of the table that a register tile of the band is of.

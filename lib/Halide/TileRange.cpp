@@ -26,13 +26,13 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
     if (binding.has(q))
       binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
   PlainRegion lowering(kernel, environment);
-  std::vector<Var> boundVars = tileVars({});
+  std::vector<Var> boundVars = taskVars({});
   std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
 
   // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
   auto overQueries = [&](const char *name, const std::shared_ptr<const KeyBound> &bound, bool largest) {
     Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
-    each(tileVars({q})) = boundOfKeys(*bound, lowering, keyCount);
+    each(taskVars({q})) = boundOfKeys(*bound, lowering, keyCount);
     RDom queries(0, static_cast<int>(plan.queries));
     std::vector<Expr> query = {queries.x};
     query.insert(query.end(), bounds.begin(), bounds.end());

@@ -21,7 +21,7 @@ static std::vector<RVar> variables(const RDom &domain) {
 
 /// Computes `stage` for one tile of queries in each task of the sum.
 void Tile::computeInTask(Func stage) {
-  stage.compute_at(func, tasks).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(tile, 1);
+  stage.compute_at(func, tasks).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(task, 1);
 }
 
 /// Computes `stage` for one chunk of the keys of a tile.
@@ -29,22 +29,23 @@ void Tile::computeInChunk(Func stage) {
   stage.compute_at(state, chunkLoop())
       .bound_extent(q, static_cast<int>(plan.queries))
       .bound_extent(chunk, 1)
-      .bound_extent(tile, 1);
+      .bound_extent(task, 1);
 }
 
 void Tile::schedule() {
   int lanes = plan.lanes, queries = plan.queries, valueUnroll = plan.valueUnroll, chunkSize = plan.chunk;
   unsigned rank = vars.size();
-  Var query = vars[rank - 1 - op.getQuery()], within("within$"), task("task$");
+  Var query = vars[rank - 1 - op.getQuery()], within("within$"), tileOfQueries("tile$");
 
   // Tiles × other indices are the parallel tasks; of a tile, rows and then columns.
-  std::vector<VarOrRVar> order = {e, within, task};
-  order.insert(order.end(), others.begin(), others.end());
-  func.compute_root().split(query, task, within, queries, TailStrategy::GuardWithIf).reorder(order);
-  tasks = task;
-  for (const Var &other : others) {
-    Var fused(tasks.name() + "_" + other.name());
-    func.fuse(tasks, other, fused);
+  std::vector<VarOrRVar> order = {e, within, tileOfQueries};
+  for (const Own &other : others)
+    order.push_back(other.index);
+  func.compute_root().split(query, tileOfQueries, within, queries, TailStrategy::GuardWithIf).reorder(order);
+  tasks = tileOfQueries;
+  for (const Own &other : others) {
+    Var fused(tasks.name() + "_" + other.index.name());
+    func.fuse(tasks, other.index, fused);
     tasks = fused;
   }
   func.parallel(tasks).vectorize(e, lanes, TailStrategy::GuardWithIf);
@@ -105,7 +106,7 @@ void Tile::schedule() {
       addUp(1, product.rest);
   }
   for (Widened &each : widened) {
-    each.func.compute_at(state, chunkLoop()).bound_extent(k, chunkSize).bound_extent(chunk, 1).bound_extent(tile, 1);
+    each.func.compute_at(state, chunkLoop()).bound_extent(k, chunkSize).bound_extent(chunk, 1).bound_extent(task, 1);
     std::vector<RVar> loops = variables(each.domain);
     each.func.update()
         .reorder(std::vector<VarOrRVar>(loops.begin(), loops.end()))

@@ -69,10 +69,11 @@ Expr Tile::addPack(const std::string &suffix, const PackedFormula &formula) {
   std::vector<Expr> call = {q};
   llvm::append_range(arguments, formula.variables);
   llvm::append_range(call, formula.at);
+  call.push_back(task);
   Func pack(kernel.uniqueName(func.name() + suffix));
-  pack(tileVars(std::move(arguments))) = formula.value;
+  pack(taskVars(std::move(arguments))) = formula.value;
   packs.push_back(pack);
-  return pack(ofTile(std::move(call), tile));
+  return pack(call);
 }
 
 Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
@@ -101,7 +102,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
     product.keys.where(product.keys[1] <
                        select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0));
   Halide::Type type = computeType(reduce.getType());
-  std::vector<Var> sumVars = tileVars({q, k, keyTile, chunk});
+  std::vector<Var> sumVars = taskVars({q, k, keyTile, chunk});
   std::vector<Expr> element(sumVars.begin(), sumVars.end()), call = element;
   product.sums(sumVars) = identity(reduce.getKind(), type);
   inner.rebind(k, keyBinding(keyTile * static_cast<int>(plan.keyUnroll) + k));
@@ -130,7 +131,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
   call[1] = product.keys[0];
   call[2] = product.keys[1];
   Func &result = product.func;
-  defineOnKeys(result, tileVars({q, k, chunk}), at(q, keyOf(product.keys)), product.sums(call));
+  defineOnKeys(result, taskVars({q, k, chunk}), at(q, keyOf(product.keys)), product.sums(call));
   products.push_back(product);
   return productAt(product, environment);
 }
@@ -162,7 +163,7 @@ Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
   inner.rebind(k, keyBinding(keyOf(result.keys)));
   PlainRegion lowering(kernel, inner);
   Expr value = lowering.expression(read.getResult());
-  result.func(tileVars({q, k, chunk})) = Halide::undef(value.type());
+  result.func(taskVars({q, k, chunk})) = Halide::undef(value.type());
   result.func(at(q, keyOf(result.keys))) = value;
   transposed.push_back(result);
   return result.func(at(q, keyInChunk(environment)));
@@ -206,12 +207,12 @@ Expr Tile::addWidened(mlir::Value value, const Environment &environment) {
     inner.indices[index] = {element.back(), {}, false, {}};
   }
   inner.rebind(k, keyBinding(keyOf(result.domain)));
-  variables.insert(variables.end(), {k, chunk});
-  element.insert(element.end(), {keyOf(result.domain), chunk});
-  call.insert(call.end(), {keyInChunk(environment), chunk});
-  defineOnKeys(result.func, tileVars(variables), ofTile(element, tile), PlainRegion(kernel, inner).expression(value));
+  variables.insert(variables.end(), {k, chunk, task});
+  element.insert(element.end(), {keyOf(result.domain), chunk, task});
+  call.insert(call.end(), {keyInChunk(environment), chunk, task});
+  defineOnKeys(result.func, variables, element, PlainRegion(kernel, inner).expression(value));
   widened.push_back(result);
-  return result.func(ofTile(call, tile));
+  return result.func(call);
 }
 
 /// A reduction that no key changes: once for each query of the tile.
@@ -224,7 +225,7 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Expr start = identity(reduce.getKind(), value.type());
   Func result(kernel.uniqueName(func.name() + "_row"));
-  std::vector<Var> resultVars = tileVars({q});
+  std::vector<Var> resultVars = taskVars({q});
   std::vector<Expr> element(resultVars.begin(), resultVars.end());
   result(resultVars) = start;
   result(element) = combine(reduce.getKind(), result(element), value);
@@ -241,7 +242,7 @@ Expr Tile::scoreAt(Expr key, bool isWhole) {
     environment.replace(product.reduction, productAt(product, environment));
   for (const Transposed &other : transposed)
     environment.replace(other.value, other.func(at(q, key)));
-  std::vector<Var> rowVars = tileVars({q});
+  std::vector<Var> rowVars = taskVars({q});
   for (auto &[reduction, row] : rowReductions)
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
   Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
@@ -269,7 +270,7 @@ void Tile::defineScore() {
     scoreKeys.push_back(keys({}, isWhole ? whole : !whole));
     Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, isWhole);
     if (!isWhole)
-      score(tileVars({q, k, chunk})) = Halide::undef(value.type());
+      score(taskVars({q, k, chunk})) = Halide::undef(value.type());
     score(at(q, key)) = value;
   }
 }

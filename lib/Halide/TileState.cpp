@@ -47,19 +47,19 @@ void Tile::defineState() {
 Halide::RVar Tile::chunkLoop() const { return chunks[chunks.dimensions() - 1]; }
 
 std::vector<Expr> Tile::ofChunk(std::vector<Expr> first) const {
-  first.push_back(chunkLoop());
-  return ofTile(std::move(first), tile);
+  first.insert(first.end(), {chunkLoop(), task});
+  return first;
 }
 
-Expr Tile::stateAt(Expr query, Expr part, Expr tileOfQuery, int value) const {
-  Halide::FuncRef all = state(ofTile({query, part}, tileOfQuery));
+Expr Tile::stateAt(Expr query, Expr part, Expr whichTask, int value) const {
+  Halide::FuncRef all = state(query, part, whichTask);
   return state.outputs() == 1 ? Expr(all) : all[value];
 }
 
 void Tile::defineSumState() {
   Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0);
-  state(tileVars({q, e})) = counted(zero, 0, 0);
-  state(ofTile({q, e}, tile)) = countedAfter(stateAt(q, e, tile) + output(ofChunk({q, e})), e);
+  state(taskVars({q, e})) = counted(zero, 0, 0);
+  state(q, e, task) = countedAfter(stateAt(q, e, task) + output(ofChunk({q, e})), e);
 }
 
 void Tile::defineSoftmaxState() {
@@ -74,10 +74,10 @@ void Tile::defineSoftmaxState() {
     startSum = exp2OfNonPositive(sink - start);
   }
   Var any("part$");
-  state(tileVars({q, any})) = counted(select(any == Maximum, start, any == Sum, startSum, constant(type, 0)), 0, 0);
+  state(taskVars({q, any})) = counted(select(any == Maximum, start, any == Sum, startSum, constant(type, 0)), 0, 0);
 
   Expr part = chunks.x;
-  auto before = [&](Expr part) { return stateAt(q, part, tile); };
+  auto before = [&](Expr part) { return stateAt(q, part, task); };
   Expr chunkMaximum = maximum(ofChunk({q})), oldMaximum = before(Maximum);
   Expr newMaximum = select(chunkMaximum > oldMaximum, chunkMaximum, oldMaximum);
   auto scaled = [&](Expr ofLast) { return before(part) * before(ScaleBefore) + ofLast * before(ScaleOfChunk); };
@@ -86,7 +86,7 @@ void Tile::defineSoftmaxState() {
   Expr ofRow =
       select(part == ScaleBefore, exp2OfNonPositive(oldMaximum - newMaximum), part == ScaleOfChunk,
              exp2OfNonPositive(chunkMaximum - newMaximum), part == Maximum, newMaximum, scaled(sum(ofChunk({q}))));
-  state(ofTile({q, part}, tile)) = countedAfter(select(part >= 0, Halide::likely(column), ofRow), part);
+  state(q, part, task) = countedAfter(select(part >= 0, Halide::likely(column), ofRow), part);
 }
 
 void Tile::defineResult() {
@@ -94,22 +94,26 @@ void Tile::defineResult() {
   Var query = vars[rank - 1 - op.getQuery()];
   int queries = plan.queries;
   rows = Func(kernel.uniqueName(func.name() + "_rows"));
-  rows(tileVars({e, q})) = stateAt(q, e, tile);
+  rows(taskVars({e, q})) = stateAt(q, e, task);
 
-  Expr within = query % queries, tileOfQuery = query / queries;
-  Expr result = rows(ofTile({e, within}, tileOfQuery));
+  Expr within = query % queries, taskOfRow = query / queries, tasksBefore = tiles;
+  for (const Own &other : others) {
+    taskOfRow += other.index * tasksBefore;
+    tasksBefore *= other.size;
+  }
+  Expr result = rows(e, within, taskOfRow);
   if (softmax) {
-    Expr total = stateAt(within, Sum, tileOfQuery);
+    Expr total = stateAt(within, Sum, taskOfRow);
     result = select(total == 0.0f, constant(result.type(), 0), result / total);
   }
   result = convert(result, kernel.typeInMemory(op.getResult()));
   if (hasLogSumExp) {
     logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
-    logSumExp(tileVars({q})) = convert(lowering::logSumExp(stateAt(q, Maximum, tile), stateAt(q, Sum, tile)),
+    logSumExp(taskVars({q})) = convert(lowering::logSumExp(stateAt(q, Maximum, task), stateAt(q, Sum, task)),
                                        kernel.typeInMemory(softmax.getLogsumexp()));
-    func(vars) = Halide::Tuple(result, logSumExp(ofTile({within}, tileOfQuery)));
+    func(vars) = Halide::Tuple(result, logSumExp(within, taskOfRow));
   } else if (kernel.plan.countChunks) {
-    func(vars) = Halide::Tuple(result, stateAt(within, e, tileOfQuery, 1), stateAt(within, e, tileOfQuery, 2));
+    func(vars) = Halide::Tuple(result, stateAt(within, e, taskOfRow, 1), stateAt(within, e, taskOfRow, 2));
   } else {
     func(vars) = result;
   }

@@ -217,6 +217,29 @@ def test_scores_of_every_kind():
         check(kernel, q, k, v, *rest, tolerance=2e-5)
 
 
+@pytest.mark.parametrize("m", [1, 5, 40])
+@pytest.mark.parametrize(
+    "score",
+    [
+        "select(mask[m, n] and n < b, sum[d](q[b, m, d]), select(mask[m, n], 1.0, 0.0))",
+        "select(n <= m and (n <= m or n < b), sum[d](q[b, m, d] * k[b, n, d]), 0.5)",
+        "select(tag[m] < 2 and n > b, sum[d](q[b, m, d] * k[b, n, d]), select(tag[m] < 2, 1.0, 0.0)) where mask[m, n]",
+    ],
+)
+def test_scores_that_share_a_part_of_their_conditions(score, m):
+    """Halide's search for stages that conditions rule out failed where they share what is known of a row."""
+    kernel = attn.compile(f"""
+        attention shared(q: f32[B, M, D], k: f32[B, N, D], v: f32[B, N, E], mask: bool[M, N], tag: i32[M]) {{
+          weight[b, m, n] = softmax[n]({score})
+          out[b, m, e]    = sum[n](weight[b, m, n] * v[b, n, e])
+          return out
+        }}""")
+    generator = np.random.default_rng(m)
+    q, k, v = (generator.standard_normal((3, size, 16), np.float32) for size in (m, 70, 70))
+    mask, tag = generator.random((m, 70)) < 0.7, generator.integers(0, 4, m, np.int32)
+    check(kernel, q, k, v, mask, tag)
+
+
 def test_sums_without_a_softmax_and_with_a_condition():
     kernel = attn.compile(f"""
         attention gates({HEADS}, valid: i32[B]) {{
