@@ -10,6 +10,13 @@
 
 using namespace attn;
 
+std::string CompileError::report(std::string_view tool) const {
+  std::string_view text = what(); // FILE:LINE:COLUMN: error: …, FILE: error: …
+  bool hasPlace = text.substr(0, text.find('\n')).find(": error: ") != std::string_view::npos;
+  return fmt::format("{}{}{}", hasPlace ? "" : fmt::format("{}: error: ", tool), text,
+                     text.ends_with('\n') ? "" : "\n");
+}
+
 static std::vector<TensorInfo> publicInfo(const std::vector<TensorInterface> &tensors) {
   std::vector<TensorInfo> result;
   for (const TensorInterface &tensor : tensors) {

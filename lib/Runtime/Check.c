@@ -22,8 +22,15 @@ int attn_is_empty(const DLTensor *tensor) {
   return 0;
 }
 
-/* Writes "f32", or "f32x4" for lanes, or "code 5, 64 bits" for what the language does not have. */
+/* Of DLPack 1.1, codes from 7 on, which older headers do not declare. */
+static const char *const narrow_floats[] = {"float8_e3m4",     "float8_e4m3",   "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                            "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
+                                            "float6_e2m3fn",   "float6_e3m2fn", "float4_e2m1fn"};
+
+/* Writes "f32", or "f32x4" for lanes; of what the language does not have, "complex64 (which no tensor can be)", or
+   "code 99 with 64 bits". */
 static void print_dtype(char *text, size_t size, int code, int bits, int lanes) {
+  const int first_narrow = 7, narrow = (int)(sizeof narrow_floats / sizeof *narrow_floats);
   const char *letter = 0;
   int known = 0;
   switch (code) {
@@ -43,6 +50,9 @@ static void print_dtype(char *text, size_t size, int code, int bits, int lanes) 
     letter = "bf";
     known = bits == 16;
     break;
+  case 5: /* kDLComplex, which not every DLPack declares */
+    letter = "complex";
+    break;
   default:
     break;
   }
@@ -53,6 +63,8 @@ static void print_dtype(char *text, size_t size, int code, int bits, int lanes) 
     snprintf(text, size, "bool%s", suffix);
   else if (letter)
     snprintf(text, size, "%s%d%s%s", letter, bits, suffix, known ? "" : " (which no tensor can be)");
+  else if (code >= first_narrow && code < first_narrow + narrow)
+    snprintf(text, size, "%s%s (which no tensor can be)", narrow_floats[code - first_narrow], suffix);
   else
     snprintf(text, size, "code %d with %d bits%s", code, bits, suffix);
 }

@@ -77,7 +77,16 @@ def test_scalars_that_do_not_fit():
     fails(kernel, TypeError, "c: must be a number that can be bool, but is 1", x, 1, 0, 1)
 
 
-@pytest.mark.parametrize("dtype, found", [("float64", "f64"), ("float16", "f16"), ("int32", "i32"), ("bool", "bool")])
+@pytest.mark.parametrize(
+    "dtype, found",
+    [
+        ("float64", "f64"),
+        ("float16", "f16"),
+        ("int32", "i32"),
+        ("bool", "bool"),
+        ("complex64", "complex64 (which no tensor can be)"),
+    ],
+)
 def test_a_wrong_dtype(kernel, dtype, found):
     fails(kernel, TypeError, f"q: dtype is {found}, but must be f32", **arguments(q=np.ones((2, 3, 4), dtype)))
 

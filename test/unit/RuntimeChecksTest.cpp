@@ -115,8 +115,8 @@ TEST_F(RuntimeChecks, RejectsEachTensorByItself) {
         [=](DLTensor &t) { t.ndim = rank + 1; });
     add("device", ATTN_ERROR_DEVICE, "is on a device of type 2, but must be on the CPU (type 1)",
         [](DLTensor &t) { t.device.device_type = kDLCUDA; });
-    add("code", ATTN_ERROR_DTYPE, "dtype is code 5 with 64 bits, but must be " + tensor.dtype,
-        [](DLTensor &t) { t.dtype = {5, 64, 1}; });
+    add("code", ATTN_ERROR_DTYPE, "dtype is code 99 with 64 bits, but must be " + tensor.dtype,
+        [](DLTensor &t) { t.dtype = {99, 64, 1}; });
     add("lanes", ATTN_ERROR_DTYPE, fmt::format("dtype is {0}x4, but must be {0}", tensor.dtype),
         [](DLTensor &t) { t.dtype.lanes = 4; });
     add("data", ATTN_ERROR_NULL_DATA, "the data is NULL, but the tensor has elements",
@@ -148,6 +148,10 @@ TEST_F(RuntimeChecks, RejectsDtypes) {
            {"f16 for bf16", dtype("half", dtypeOf("f16")), ATTN_ERROR_DTYPE, "half: dtype is f16, but must be bf16"},
            {"i64 for i32", dtype("valid", dtypeOf("i64")), ATTN_ERROR_DTYPE, "valid: dtype is i64, but must be i32"},
            {"u8 for bool", dtype("keep", dtypeOf("u8")), ATTN_ERROR_DTYPE, "keep: dtype is u8, but must be bool"},
+           {"complex64 for f32", dtype("q", {5, 64, 1}), ATTN_ERROR_DTYPE,
+            "q: dtype is complex64 (which no tensor can be), but must be f32"},
+           {"a float of 8 bits", dtype("half", {10, 8, 1}), ATTN_ERROR_DTYPE,
+            "half: dtype is float8_e4m3fn (which no tensor can be), but must be bf16"},
            {"u8 for i8", dtype("flat", dtypeOf("u8")), ATTN_ERROR_DTYPE, "flat: dtype is u8, but must be i8"},
            {"u64 for i64", dtype("pair", {kDLUInt, 64, 1}), ATTN_ERROR_DTYPE,
             "pair: dtype is u64 (which no tensor can be), but must be i64"},

@@ -135,8 +135,7 @@ int main(int argc, char **argv) {
   try {
     return runTool(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const CompileError &error) {
-    std::string_view text = error.what(); // file:line:column: error: …, with source lines and carets
-    fmt::print(stderr, "{}{}", text, text.ends_with('\n') ? "" : "\n");
+    fmt::print(stderr, "{}", error.report("attn-run"));
   } catch (const std::exception &error) {
     fmt::print(stderr, "attn-run: error: {}\n", error.what());
   }

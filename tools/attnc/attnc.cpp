@@ -199,7 +199,7 @@ int attn::attnc(int count, char **arguments) {
   try {
     return run();
   } catch (const attn::CompileError &error) {
-    llvm::errs() << error.what() << '\n';
+    llvm::errs() << error.report("attnc");
   } catch (const std::exception &error) {
     return fail(error.what());
   }

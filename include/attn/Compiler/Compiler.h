@@ -26,10 +26,14 @@
 
 namespace attn {
 
-/// The source has errors: `what()` is the text of all of them, with source lines and carets.
+/// There is no kernel: the source has errors, and `what()` is the text of all of them, with source lines and carets; or
+/// an option is wrong, such as the target.
 class ATTN_EXPORT CompileError : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
+
+  /// What `tool` says of it, in whole lines: an error that is of no place in the source is its own, `TOOL: error: …`.
+  std::string report(std::string_view tool) const;
 };
 
 /// The arguments of a call do not fit the kernel, or the kernel failed: `what()` names the tensor, what was
