@@ -43,7 +43,11 @@ void Tile::schedule() {
     order.push_back(other.index);
   func.compute_root().split(query, tileOfQueries, within, queries, TailStrategy::GuardWithIf).reorder(order);
   tasks = tileOfQueries;
-  for (const Own &other : others) {
+  for (auto [position, other] : llvm::enumerate(others)) {
+    if (position >= 2) { // of more that are one loop, Halide does not see that a task has one value of each
+      func.parallel(other.index);
+      continue;
+    }
     Var fused(tasks.name() + "_" + other.index.name());
     func.fuse(tasks, other.index, fused);
     tasks = fused;

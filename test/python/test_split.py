@@ -217,6 +217,22 @@ def test_scores_of_every_kind():
         check(kernel, q, k, v, *rest, tolerance=2e-5)
 
 
+@pytest.mark.parametrize("count", range(6))
+def test_any_number_of_indices_beside_queries_and_columns(count):
+    indices = [f"i{number}" for number in range(count)]
+    before, sizes = "".join(f"{index}, " for index in indices), "".join(f"{index.upper()}, " for index in indices)
+    kernel = attn.compile(f"""
+        attention ranks(q: f32[{sizes}M, D], k: f32[{sizes}N, D], v: f32[{sizes}N, E]) {{
+          weight[{before}m, n] = softmax[n](sum[d](q[{before}m, d] * k[{before}n, d]) where n <= m + 40)
+          out[{before}m, e]    = sum[n](weight[{before}m, n] * v[{before}n, e])
+          return out
+        }}""")
+    generator = np.random.default_rng(count)
+    shape = (2, 3, 2, 3, 2)[:count]
+    for m in (3, 20, 49, 130, 600):  # split, narrow and wide tiles
+        check(kernel, *(generator.standard_normal((*shape, rows, 9), np.float32) for rows in (m, 57, 57)), tolerance=4e-6)
+
+
 @pytest.mark.parametrize("m", [1, 5, 40])
 @pytest.mark.parametrize(
     "score",
