@@ -17,6 +17,25 @@ Expr fetchingAhead(Expr value, Expr later) {
   return Call::make(value.type(), fetchName, {value, later}, Call::PureExtern);
 }
 
+/// An index, computed in 64 bits from its variables on: in 32 bits, each place of a row would be widened for itself.
+static Expr widened(const Expr &index) {
+  if (const auto *sum = index.as<Add>())
+    return widened(sum->a) + widened(sum->b);
+  if (const auto *difference = index.as<Sub>())
+    return widened(difference->a) - widened(difference->b);
+  if (const auto *product = index.as<Mul>())
+    return widened(product->a) * widened(product->b);
+  return cast(Int(64), index);
+}
+
+Expr lineAt(const std::string &buffer, const Expr &index, Type type) {
+  Expr address = reinterpret(UInt(64), Variable::make(Handle(), buffer)) +
+                 cast(UInt(64), widened(index) * type.element_of().bytes());
+  // To be read, into the second cache (2), data. Halide's own instruction has no such word: it asks for memory that
+  // is used once, in the first cache, which has too few places for what is on its way.
+  return Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 2, 1}, Call::Extern);
+}
+
 namespace {
 /// The loads of an expression, but not those that addresses are computed from.
 class Loads : public IRVisitor {
@@ -50,17 +69,6 @@ private:
   const Names &names;
 };
 
-/// An index, computed in 64 bits from its variables on: in 32 bits, each place of a row would be widened for itself.
-static Expr widened(const Expr &index) {
-  if (const auto *sum = index.as<Add>())
-    return widened(sum->a) + widened(sum->b);
-  if (const auto *difference = index.as<Sub>())
-    return widened(difference->a) - widened(difference->b);
-  if (const auto *product = index.as<Mul>())
-    return widened(product->a) * widened(product->b);
-  return cast(Int(64), index);
-}
-
 class LowerFetches : public IRMutator {
   using IRMutator::visit;
 
@@ -73,12 +81,7 @@ class LowerFetches : public IRMutator {
     auto isPlain = [](const Load *load) { return Loads(load->index).found.empty(); };
     if (!llvm::all_of(Loads(index).found, isPlain))
       return;
-    Expr first = ramp ? ramp->base : index;
-    Expr address =
-        reinterpret(UInt(64), Variable::make(Handle(), op->name)) + cast(UInt(64), widened(first) * op->type.bytes());
-    // To be read, into the second cache (2), data. Halide's own instruction has no such word: it asks for memory that
-    // is used once, in the first cache, which has too few places for what is on its way.
-    Expr line = Call::make(Int(32), "llvm.prefetch.p0", {reinterpret(Handle(), address), 0, 2, 1}, Call::Extern);
+    Expr line = lineAt(op->name, ramp ? ramp->base : index, op->type);
     if (llvm::any_of(fetched, [&](const Expr &other) { return equal(other, line); }))
       return;
     fetched.push_back(line);

@@ -16,7 +16,10 @@ namespace attn::lowering {
 /// is computed; loads of what `later` computes addresses from are made.
 Halide::Expr fetchingAhead(Halide::Expr value, Halide::Expr later);
 
-/// Makes instructions of it, once `pipeline` is vectorised.
+/// The call that fetches the line of memory with this element of `buffer` into the second cache.
+Halide::Expr lineAt(const std::string &buffer, const Halide::Expr &index, Halide::Type type);
+
+/// Makes instructions of fetchingAhead, once `pipeline` is vectorised.
 void lowerFetches(Halide::Pipeline &pipeline);
 
 } // namespace attn::lowering

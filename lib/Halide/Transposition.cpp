@@ -2,6 +2,8 @@
 
 #include "Transposition.h"
 
+#include "Fetch.h"
+
 using namespace Halide;
 using namespace Halide::Internal;
 
@@ -156,6 +158,19 @@ class TransposeCopies : public IRMutator {
     return rows;
   }
 
+  /// Of rows that lie in memory as far from these as twice their number. A processor does not foresee them, and they
+  /// are mostly the next: of the next panel, which has two vectors, or of a tile's vector after the next.
+  static std::vector<Stmt> fetchesAhead(const RowStore &row, const Expr &starts) {
+    std::vector<Stmt> fetches;
+    if (!row.load->param.defined())
+      return fetches;
+    auto start = [&](int lane) { return Shuffle::make_extract_element(starts, lane); };
+    Expr distance = (start(1) - start(0)) * (2 * row.lanes);
+    for (int lane = 0; lane < row.lanes; ++lane)
+      fetches.push_back(Evaluate::make(lineAt(row.load->name, start(lane) + distance, row.load->type)));
+    return fetches;
+  }
+
   /// `store` at the points `loop`, `loop` + 1, … of a block.
   static Stmt storeBlock(const Store *store, const RowStore &row, const std::string &loop) {
     std::vector<std::pair<std::string, Expr>> lets;
@@ -165,7 +180,7 @@ class TransposeCopies : public IRMutator {
     for (int lane = 0; lane < row.lanes; ++lane)
       rows.push_back(loadRow(row, Shuffle::make_extract_element(starts, lane)));
     std::vector<Expr> columns = transposed(std::move(rows), lets);
-    std::vector<Stmt> stores;
+    std::vector<Stmt> stores = fetchesAhead(row, starts);
     Expr variable = Variable::make(Int(32), loop);
     for (int point = 0; point < row.lanes; ++point) {
       Expr value = replaceLoad(store->value, columns[point]);
