@@ -34,7 +34,7 @@ class LowerUnconditional : public IRMutator {
 
 Expr unconditional(Expr value) {
   FindReads found;
-  value.accept(&found);
+  substitute_in_all_lets(value).accept(&found); // the reads stand outside of what names there are
   if (found.reads.empty())
     return value;
   found.reads.insert(found.reads.begin(), value);

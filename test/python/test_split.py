@@ -239,6 +239,7 @@ def test_any_number_of_indices_beside_queries_and_columns(count):
     [
         "select(mask[m, n] and n < b, sum[d](q[b, m, d]), select(mask[m, n], 1.0, 0.0))",
         "select(n <= m and (n <= m or n < b), sum[d](q[b, m, d] * k[b, n, d]), 0.5)",
+        "erf(sum[d](q[b, m, d] * k[b, n, d]) + erf(sum[d](q[b, m, d]))) where mask[m, n]",
         "select(tag[m] < 2 and n > b, sum[d](q[b, m, d] * k[b, n, d]), select(tag[m] < 2, 1.0, 0.0)) where mask[m, n]",
     ],
 )
