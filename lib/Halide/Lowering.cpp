@@ -4,13 +4,12 @@
 #include "Division.h"
 #include "Fetch.h"
 #include "GpuFunctions.h"
+#include "Hints.h"
 #include "Implementation.h"
 #include "Lanes.h"
 #include "Pairs.h"
 #include "StepLowering.h"
 #include "Transposition.h"
-#include "Unconditional.h"
-#include "UnknownRange.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Work.h"
 #include "attn/Runtime/Signature.h"
@@ -169,8 +168,7 @@ private:
     if (plan.gpu) {
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {
-      lowerUnknownRanges(implementation->pipeline);
-      lowerUnconditional(implementation->pipeline);
+      lowerHints(implementation->pipeline);
       lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);
       lowerLanes(implementation->pipeline);

@@ -171,6 +171,12 @@ Expr log2e(Halide::Type type) { return constant(type, 1.44269504088896340736); }
 
 Expr larger(Expr a, Expr b) { return select(b > a, b, a); }
 
+Expr takeDigit(Expr &number, const Expr &size) {
+  Expr digit = number % size;
+  number = number / size;
+  return digit;
+}
+
 Expr ceilDivide(Expr a, Expr b) { return (a + b - 1) / b; }
 
 /// A constant is compared first, so that a NaN, which no comparison is true of, is the result: one instruction. (Halide

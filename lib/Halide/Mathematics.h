@@ -36,6 +36,8 @@ Halide::Expr remainder(Halide::Expr x, Halide::Expr y);
 Halide::Expr log2e(Halide::Type type);
 /// `b` where it is larger than `a`, else `a`: one comparison, which passes over a `b` that is NaN.
 Halide::Expr larger(Halide::Expr a, Halide::Expr b);
+/// Takes the last digit, to base `size`, off `number`.
+Halide::Expr takeDigit(Halide::Expr &number, const Halide::Expr &size);
 /// `a` / `b` for integers, rounded up.
 Halide::Expr ceilDivide(Halide::Expr a, Halide::Expr b);
 

@@ -1,9 +1,9 @@
 //===- Split.cpp - The split plan: what is computed ------------------------===//
 
 #include "Fetch.h"
+#include "Hints.h"
 #include "Mathematics.h"
 #include "SplitRegions.h"
-#include "Unconditional.h"
 #include "attn/Analysis/Fusion.h"
 
 using Halide::Expr;

@@ -1,9 +1,9 @@
 //===- SplitRange.cpp - The split plan: rows that share keys, and which keys -===//
 
+#include "Hints.h"
 #include "KeyBounds.h"
 #include "Mathematics.h"
 #include "Split.h"
-#include "UnknownRange.h"
 #include "attn/Analysis/SharedKeys.h"
 
 using Halide::Expr;
@@ -25,11 +25,6 @@ void Split::findShared() {
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
   // A task is a number, of which each index is a digit.
   Expr rest = task;
-  auto digit = [&](Expr size) {
-    Expr value = rest % size;
-    rest = rest / size;
-    return value;
-  };
   // Stages have it in many places, in loops over keys.
   auto oncePerTask = [&](const Var &index, const char *suffix, Expr value) {
     Func kept(kernel.uniqueName(index.name() + suffix));
@@ -56,7 +51,7 @@ void Split::findShared() {
       found.run = atLeastOne(name + "_run", sharers * keyBlocks);
     }
     found.groups = atLeastOne(name + "_groups", ceilDivide(found.size, found.run) * found.passes);
-    found.group = digit(found.groups);
+    found.group = takeDigit(rest, found.groups);
     Expr ofRun = found.group / found.passes * found.run;
     found.first = oncePerTask(found.index, "_first", ofRun + found.group % found.passes * found.rows);
     found.last = oncePerTask(found.index, "_last", Halide::min(ofRun + found.run, found.size) - 1);
@@ -80,7 +75,7 @@ void Split::findShared() {
   for (unsigned position = vars.size() - 1; position-- > 0;) {
     Var var = vars[vars.size() - 1 - position];
     if (llvm::none_of(shared, [&](const Shared &other) { return other.index.same_as(var); })) {
-      Expr size = sizeOf(position), value = digit(size);
+      Expr size = sizeOf(position), value = takeDigit(rest, size);
       Expr kept = Halide::unsafe_promise_clamped(oncePerTask(var, "_of_task", value), 0, size - 1);
       own.push_back({var, size, value, kept});
     }

@@ -1,9 +1,9 @@
 //===- SplitScore.cpp - The split plan: scores ------------------------------===//
 
+#include "Hints.h"
 #include "Lanes.h"
 #include "Mathematics.h"
 #include "SplitRegions.h"
-#include "Unconditional.h"
 
 using Halide::Expr;
 using Halide::Func;

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Hints.h"
 #include "Split.h"
-#include "UnknownRange.h"
 
 using Halide::Expr;
 using Halide::Func;

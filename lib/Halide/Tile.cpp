@@ -39,18 +39,13 @@ void Tile::findOthers() {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
   Expr rest = task;
-  auto digit = [&](Expr size) {
-    Expr value = rest % size;
-    rest = rest / size;
-    return value;
-  };
   tiles = kernel.derivedSize("tiles", ceilDivide(sizeOf(op.getQuery()), static_cast<int>(plan.queries)), 1);
-  tile = digit(tiles);
+  tile = takeDigit(rest, tiles);
   unsigned rank = vars.size();
   for (unsigned position = rank - 1; position-- > 0;)
     if (position != op.getQuery()) {
       Expr size = sizeOf(position);
-      others.push_back({position, vars[rank - 1 - position], size, digit(size)});
+      others.push_back({position, vars[rank - 1 - position], size, takeDigit(rest, size)});
     }
 }
 
