@@ -29,6 +29,7 @@ private:
   bool nameAxesOfReads(Region &region);
   bool hasAllAxes(Block::BlockArgListType indices, Block::BlockArgListType summed) const;
   bool isReadInBlocks(TensorOp statement) const;
+  bool readsOwnBlock(TensorOp statement) const;
   bool isInOrder() const;
 
   ArrayRef<SizeAttr> shape;
@@ -180,6 +181,23 @@ bool PairBlocksFinder::isReadInBlocks(TensorOp statement) const {
   });
 }
 
+/// Whether `statement` reads what other statements have for rows at the rows of its own block: not at the one before.
+bool PairBlocksFinder::readsOwnBlock(TensorOp statement) const {
+  auto isOwn = [&](ReadOp read) {
+    auto source = read.getTensor().getDefiningOp<TensorOp>();
+    if (!source || isPairs(source.getResult()) || !blocks.contains(source))
+      return true;
+    return llvm::all_of(llvm::zip_equal(blocks.axesOf(source), read.getSubscripts()), [&](auto dimension) {
+      auto [axis, subscript] = dimension;
+      auto index = dyn_cast<BlockArgument>(subscript);
+      return !axis || (index && blocks.axisOf(index) == axis);
+    });
+  };
+  return !statement.getBody()
+              .walk([&](ReadOp read) { return isOwn(read) ? WalkResult::advance() : WalkResult::interrupt(); })
+              .wasInterrupted();
+}
+
 /// Whether every statement reads, of what depends on these statements, only what its own block has.
 bool PairBlocksFinder::isInOrder() const {
   llvm::DenseSet<Value> late;
@@ -210,6 +228,7 @@ std::optional<PairBlocks> PairBlocksFinder::find() {
   bool isValid = isCut && llvm::all_of(blocks.statements, [&](TensorOp statement) {
                    return nameAxes(statement) && isReadInBlocks(statement);
                  });
+  isValid &= llvm::all_of(blocks.statements, [&](TensorOp statement) { return readsOwnBlock(statement); });
   return isValid && isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
 }
 

@@ -38,8 +38,12 @@ static std::string compilerIdentity() {
 
 std::optional<DiskCache> DiskCache::open() {
   llvm::SmallString<128> folder;
+  const char *user = std::getenv("XDG_CACHE_HOME");
   if (const char *variable = std::getenv("ATTN_CACHE_DIR")) {
     folder = variable;
+  } else if (user && !llvm::sys::path::is_absolute(user)) { // not set, as its specification says
+    if (llvm::sys::path::home_directory(folder))
+      llvm::sys::path::append(folder, ".cache", "attn");
   } else if (llvm::sys::path::cache_directory(folder)) {
     llvm::sys::path::append(folder, "attn");
   }

@@ -10,7 +10,8 @@
 
 using namespace attn;
 
-/// Words that cannot name a function or a parameter in C99 or C++20.
+/// Words that cannot name a function or a parameter in C99 to C23 or C++20, with what GCC and Clang define by default;
+/// and what a program's own function is called.
 static bool isKeyword(const std::string &name) {
   // clang-format off
   static const std::set<std::string> keywords = {
@@ -18,11 +19,12 @@ static bool isKeyword(const std::string &name) {
       "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return", "co_yield", "compl", "concept",
       "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype", "default", "delete", "do",
       "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend",
-      "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
-      "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires",
-      "restrict", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch",
-      "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union",
-      "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq"};
+      "goto", "if", "inline", "int", "linux", "long", "main", "mutable", "namespace", "new", "noexcept", "not",
+      "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register",
+      "reinterpret_cast", "requires", "restrict", "return", "short", "signed", "sizeof", "static", "static_assert",
+      "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef",
+      "typeid", "typename", "typeof", "typeof_unqual", "union", "unix", "unsigned", "using", "virtual", "void",
+      "volatile", "wchar_t", "while", "xor", "xor_eq"};
   // clang-format on
   return keywords.count(name) != 0;
 }
@@ -95,7 +97,8 @@ static std::string guard(const std::string &name) {
 llvm::Expected<std::string> attn::writeHeader(llvm::ArrayRef<KernelInterface> kernels, const std::string &name) {
   for (const KernelInterface &kernel : kernels)
     if (isKeyword(kernel.name))
-      return llvm::createStringError("a kernel cannot be named '" + kernel.name + "': it is a keyword of C or C++");
+      return llvm::createStringError("a kernel cannot be named '" + kernel.name +
+                                     "': it is a keyword of C or C++, or has a meaning there");
   std::string text = fmt::format(
       "/* {0}: written by attnc from an .attn file.\n"
       " *\n"

@@ -146,6 +146,13 @@ static bool isWithin(mlir::Value value, double limit) {
   return below && boundedBy<mlir::arith::MinimumFOp>(below, [&](double high) { return high <= limit; });
 }
 
+/// 1 / `divisor`. Halide refuses to divide by a constant that is 0.
+static Expr inverse(const Expr &divisor) {
+  if (std::optional<double> number = Halide::Internal::as_const_float(divisor))
+    return constant(divisor.type(), 1 / *number);
+  return constant(divisor.type(), 1.0) / divisor;
+}
+
 Expr RegionLowering::lowerFloat(mlir::Operation *op) {
   auto operand = [&](unsigned index) { return expression(op->getOperand(index)); };
   using namespace mlir;
@@ -163,7 +170,7 @@ Expr RegionLowering::lowerFloat(mlir::Operation *op) {
       .Case([&](arith::DivFOp division) {
         // A divisor that no index changes is inverted once.
         if (dependence(division.getRhs()).empty())
-          return operand(0) * (constant(computeType(result), 1.0) / operand(1));
+          return operand(0) * inverse(operand(1));
         if (arith::bitEnumContainsAll(division.getFastmath(), arith::FastMathFlags::arcp) && result.isF32())
           return operand(0) * reciprocal(operand(1));
         return operand(0) / operand(1);

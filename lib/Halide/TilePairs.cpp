@@ -100,7 +100,7 @@ void Tile::schedulePairs() {
   int lanes = plan.lanes, queries = plan.queries, pairsOfBlock = outputBlockSize() / 2;
   for (Func &pairs : {std::ref(weightPairs), std::ref(valuePairs)})
     pairs.compute_at(output, outputBlocks.x).bound_extent(k, pairsOfBlock).bound_extent(block, 1);
-  weightPairs.bound_extent(q, queries)
+  weightPairs.bound(q, 0, queries)
       .update()
       .reorder(q, weightPairKeys[0], weightPairKeys[1])
       .vectorize(q, lanes)

@@ -21,13 +21,13 @@ static std::vector<RVar> variables(const RDom &domain) {
 
 /// Computes `stage` for one tile of queries in each task of the sum.
 void Tile::computeInTask(Func stage) {
-  stage.compute_at(func, tasks).bound_extent(q, static_cast<int>(plan.queries)).bound_extent(task, 1);
+  stage.compute_at(func, tasks).bound(q, 0, static_cast<int>(plan.queries)).bound_extent(task, 1);
 }
 
 /// Computes `stage` for one chunk of the keys of a tile.
 void Tile::computeInChunk(Func stage) {
   stage.compute_at(state, chunkLoop())
-      .bound_extent(q, static_cast<int>(plan.queries))
+      .bound(q, 0, static_cast<int>(plan.queries))
       .bound_extent(chunk, 1)
       .bound_extent(task, 1);
 }
@@ -95,7 +95,7 @@ void Tile::schedule() {
     if (!product.dear)
       product.func.update().unroll(product.keys[0]);
     product.sums.compute_at(product.func, product.keys[product.dear ? 0 : 1])
-        .bound_extent(q, queries)
+        .bound(q, 0, queries)
         .bound_extent(k, keysAtOnce)
         .vectorize(q, lanes)
         .unroll(q)
@@ -138,7 +138,7 @@ void Tile::schedule() {
     computeInChunk(sum);
     sum.vectorize(q, lanes);
     sum.update().reorder(q, sumBlocks.x).vectorize(q, lanes).unroll(q);
-    sumBlock.compute_at(sum, sumBlocks.x).bound_extent(q, queries).vectorize(q, lanes).unroll(q);
+    sumBlock.compute_at(sum, sumBlocks.x).bound(q, 0, queries).vectorize(q, lanes).unroll(q);
     sumBlock.update().reorder(q, sumKeys.x, sumKeys.y).vectorize(q, lanes).unroll(q);
   }
   if (!softmax || weights.name() != exponential.name())
@@ -156,7 +156,7 @@ void Tile::schedule() {
       .unroll(q)
       .unroll(column);
   outputBlock.compute_at(output, columns)
-      .bound_extent(q, queries)
+      .bound(q, 0, queries)
       .bound_extent(e, valueUnroll)
       .vectorize(q, lanes)
       .unroll(q)

@@ -200,7 +200,8 @@ void Resolver::checkSubscripts(const SubscriptExpression &expression) {
     SizeAttr size = tensor.shape[dimension];
     std::optional<Polynomial> whole = Polynomial::of(size);
     std::optional<Interval> bounds = boundsOf(*subscript);
-    if (!whole || !bounds)
+    std::optional<Polynomial> span = bounds ? bounds->greatest.minus(bounds->least) : std::nullopt;
+    if (!whole || !bounds || (span && span->isAlwaysNegative())) // an index of size 0 has no value
       continue;
     std::string where = formatv("dimension {0} of `{1}`, which is {2}", dimension, expression.name, size.str());
     std::optional<Polynomial> above = bounds->least.minus(*whole), missing = whole->minus(bounds->greatest);

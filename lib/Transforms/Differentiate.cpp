@@ -88,6 +88,8 @@ static FailureOr<SmallVector<StringRef>> differentiableInputs(KernelOp kernel, A
     return fail("kernel `" + kernel.getSymName() +
                 "` has no floating-point input: there is nothing to differentiate by");
   for (StringRef name : requested) {
+    if (llvm::count(requested, name) > 1)
+      return fail("the gradient by `" + name + "` is asked for twice");
     if (!llvm::is_contained(all, name))
       return fail("kernel `" + kernel.getSymName() + "` has no input `" + name + "`: its floating-point inputs are " +
                   llvm::join(floats, ", "));

@@ -8,9 +8,10 @@
 //
 //   weight[b, m, n] = softmax[n](tanh(sum[d](q[b, m, d] * k[b, n, d])) where n < valid[b])
 //
-// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys; or one that is stored
-// for a block of pairs at a time, or sums those. Roots are never inlined, and neither are tensors whose elements are
-// compared with each other (a score and the greatest of its row); the rules for the others are:
+// A *root* is a tensor that raising takes as a whole: a softmax, a log-sum-exp, a sum over keys (one of weights or of
+// scores); or one that is stored for a block of pairs at a time, or sums those. Roots are never inlined, and neither
+// are tensors whose elements are compared with each other (a score and the greatest of its row); the rules for the
+// others are:
 //
 //   1. What costs nothing (no reduction, no function call) goes wherever it is read. Terms of a sum that divide their
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
@@ -163,7 +164,8 @@ void Inline::runOnOperation() {
     ReduceOp sum = soleReduction(tensor);
     bool summed =
         sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum) && !valuesDependOnQueries(tensor, weights);
-    if (isSoftmax(tensor) || isLogSumExp(tensor) || summed)
+    bool isScored = sum && sumsScores(sum, tensor, llvm::IsaPred<ReduceOp>) && !isStoredWithPairs(tensor);
+    if (isSoftmax(tensor) || isLogSumExp(tensor) || summed || isScored)
       roots.insert(tensor.getResult());
   }
 

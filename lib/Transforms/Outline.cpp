@@ -20,10 +20,14 @@
 //   doubly_sum[n] = sum[i](x[i, n])
 //   doubly[m, n]  = x[m, n] / doubly_sum[n]
 //
+// Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it:
+// its gradient is a sum over that index, which is to be computed once.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
 #include "Slice.h"
+#include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
 
@@ -107,41 +111,68 @@ static bool isRepeated(ReduceOp reduce, TensorOp tensor) {
          });
 }
 
+/// Whether `op` is a reduction, or alone reads a tensor that has one in its formula: what others read is stored.
+static bool isReduced(Operation *op) {
+  auto read = dyn_cast<ReadOp>(op);
+  auto tensor = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
+  return isa<ReduceOp>(op) ||
+         (tensor && tensor.getResult().hasOneUse() && !tensor.getBody().front().getOps<ReduceOp>().empty());
+}
+
+/// Whether `reduce` is the same for some index of the formula around it, up to the score that it is a part of, and
+/// reads tensors at indices alone.
+static bool isShared(ReduceOp reduce, TensorOp tensor) {
+  IndexSet used = dependence(reduce.getResult());
+  if (reduce == soleReduction(tensor) || !isa<FloatType>(reduce.getType()) || used.empty())
+    return false;
+  bool isSame = false;
+  for (Operation *around = reduce->getParentOp(), *inside = reduce; around != tensor->getParentOp();
+       inside = around, around = around->getParentOp()) {
+    if (inside->getParentRegion() != &around->getRegion(0)) // a condition
+      return false;
+    if (auto outer = dyn_cast<ReduceOp>(around); outer && isExponential(outer.getKind()))
+      break;
+    for (BlockArgument index : around->getRegion(0).getArguments())
+      isSame |= !used.contains(index);
+  }
+  return isSame && !anyInSlice(reduce.getResult(), [](Operation *op) {
+           auto read = dyn_cast<ReadOp>(op);
+           return read && !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>);
+         });
+}
+
+/// Makes tensors of the reductions that are `chosen` in the formulas of `kernel`, the innermost first.
+static void outlineAll(KernelOp kernel, llvm::function_ref<bool(ReduceOp, TensorOp)> chosen) {
+  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+    SmallVector<ReduceOp> found;
+    tensor.getBody().walk([&](ReduceOp reduce) {
+      if (chosen(reduce, tensor))
+        found.push_back(reduce);
+    });
+    for (ReduceOp reduce : found)
+      outline(reduce, tensor);
+  }
+}
+
 namespace {
 struct Outline : attn::impl::AttnOutlineBase<Outline> {
+  using AttnOutlineBase::AttnOutlineBase;
+
   void runOnOperation() override {
     KernelOp kernel = getOperation();
-    // Innermost reductions first; what is outlined of a tensor stands before it.
-    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
-      SmallVector<ReduceOp> exponential;
-      tensor.getBody().walk([&](ReduceOp reduce) {
-        bool alone = reduce.getSizes().size() == 1 &&
-                     !(reduce == soleReduction(tensor) && (isSoftmax(tensor) || isLogSumExp(tensor)));
-        if (alone && isExponential(reduce.getKind()))
-          exponential.push_back(reduce);
-      });
-      for (ReduceOp reduce : exponential)
-        outline(reduce, tensor);
-    }
+    outlineAll(kernel, [](ReduceOp reduce, TensorOp tensor) {
+      bool isWhole = reduce == soleReduction(tensor) && (isSoftmax(tensor) || isLogSumExp(tensor));
+      return isExponential(reduce.getKind()) && reduce.getSizes().size() == 1 && !isWhole;
+    });
     llvm::DenseSet<Value> weights = weightTensors(kernel);
-    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
-      SmallVector<ReduceOp> sums;
-      tensor.getBody().walk([&](ReduceOp reduce) {
-        if (reduce != soleReduction(tensor) && sumsWeights(reduce, weights))
-          sums.push_back(reduce);
-      });
-      for (ReduceOp reduce : sums)
-        outline(reduce, tensor);
-    }
-    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
-      SmallVector<ReduceOp> repeated;
-      tensor.getBody().walk([&](ReduceOp reduce) {
-        if (isRepeated(reduce, tensor))
-          repeated.push_back(reduce);
-      });
-      for (ReduceOp reduce : repeated)
-        outline(reduce, tensor);
-    }
+    outlineAll(kernel, [&](ReduceOp reduce, TensorOp tensor) {
+      bool isOutermost = reduce->getParentOp() == tensor;
+      return reduce != soleReduction(tensor) &&
+             (sumsWeights(reduce, weights) || (isOutermost && sumsScores(reduce, tensor, isReduced)));
+    });
+    outlineAll(kernel, isRepeated);
+    if (differentiated)
+      outlineAll(kernel, isShared);
   }
 };
 } // namespace

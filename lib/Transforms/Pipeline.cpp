@@ -13,7 +13,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnFlattenKeys());
-  kernel.addPass(createAttnOutline());
+  kernel.addPass(createAttnOutline({.differentiated = true}));
   kernel.addPass(createAttnSplitSums());
   AttnDifferentiateOptions options;
   options.inputs.assign(inputs.begin(), inputs.end());

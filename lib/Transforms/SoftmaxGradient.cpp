@@ -54,6 +54,18 @@ static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockAr
   return group;
 }
 
+/// The log-sum-exp of a row, or ∞ where it is −∞: the weights of a row without scores are e^−∞, not e^(∞ − ∞).
+static Value readLogSumExp(OpBuilder &builder, SoftmaxGroup &group, Location location, Indices row) {
+  Value sum = ReadOp::create(builder, location, group.logSumExp, row);
+  auto type = cast<FloatType>(sum.getType());
+  auto infinity = [&](bool negative) -> Value {
+    APFloat value = APFloat::getInf(type.getFloatSemantics(), negative);
+    return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
+  };
+  Value isEmpty = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OEQ, sum, infinity(/*negative=*/true));
+  return arith::SelectOp::create(builder, location, isEmpty, infinity(/*negative=*/false), sum);
+}
+
 /// The weights of a new group, before `tensor`.
 static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
   OpBuilder builder(tensor);
@@ -68,7 +80,7 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
   Statement statement{(tensor.getName() + "_again").str(), axes, {}, type.getElementType(), nullptr};
   statement.term = [&](OpBuilder &builder, Indices indices) -> Value {
     Value score = ReadOp::create(builder, location, group.score.getResult(), indices);
-    Value sum = ReadOp::create(builder, location, group.logSumExp, indices.take_front(group.rows));
+    Value sum = readLogSumExp(builder, group, location, indices.take_front(group.rows));
     // No score is larger than its log-sum-exp, and weights that are no normal numbers may be 0.
     return math::ExpOp::create(builder, location, arith::SubFOp::create(builder, location, score, sum),
                                arith::FastMathFlags::afn);
@@ -182,7 +194,7 @@ SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logS
   Statement sink{"grad_" + sinkTensor.getName().str(), rows, {}, type, nullptr};
   sink.term = [&](OpBuilder &builder, Indices indices) -> Value {
     Value exponent = arith::SubFOp::create(builder, location, read(builder, sinkTensor.getResult(), indices),
-                                           read(builder, group.logSumExp, indices));
+                                           readLogSumExp(builder, group, location, indices));
     Value share = math::ExpOp::create(builder, location, exponent);
     Value factor = read(builder, weight ? delta : logSumExp, indices);
     if (weight)

@@ -3,8 +3,9 @@
 //   out[b, m, e] = sum[n](-(weight[b, m, n] * gate[b, n]) / 3.0 * v[b, n, e])
 //
 // has the factors −1, weight, gate, 1 / 3.0 and v. Those that depend on the last index (e) make the value. The query
-// is the last of the other indices that the rest depends on and the value does not (m). Of the rest, what
-// depends on the key and not on the query joins the value (gate); the others make the weight.
+// is the last of the other indices that the rest depends on and the value does not (m); one for which the rest's
+// reductions do not have keys of their own, if there is one. Of the rest, what depends on the key and not on the query
+// joins the value (gate); the others make the weight.
 //
 //   out[b, m] = sum[n](weight[b, m, n] * y[b, n])
 //
@@ -65,6 +66,32 @@ static bool isWeight(ArrayRef<Factor> factors, BlockArgument key, BlockArgument 
   });
 }
 
+bool attn::sumsScores(ReduceOp reduce, TensorOp tensor, function_ref<bool(Operation *)> isScore) {
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  if (reduce.getKind() != ReduceKind::Sum || reduce.getSizes().size() != 1 || !isa<FloatType>(reduce.getType()) ||
+      indices.empty() || !dependence(yielded(reduce.getBody())).contains(indices.back()))
+    return false;
+  BlockArgument key = reduce.getBody().getArgument(0);
+  return llvm::any_of(Product::of(yielded(reduce.getBody())).factors, [&](const Factor &factor) {
+    return factor.indices.contains(key) && !factor.indices.contains(indices.back()) &&
+           anyInSlice(factor.value, isScore);
+  });
+}
+
+/// Whether a reduction of `factors` reads something that changes with both: then it has keys of its own for each value
+/// of `index`.
+static bool hasOwnKeys(ArrayRef<Factor> factors, BlockArgument key, BlockArgument index) {
+  return llvm::any_of(factors, [&](const Factor &factor) {
+    return anyInSlice(factor.value, [&](Operation *op) {
+      auto read = dyn_cast<ReadOp>(op);
+      if (!read || !isa<ReduceOp>(read->getParentOp()) || read->getParentOp() == key.getOwner()->getParentOp())
+        return false;
+      IndexSet used = dependence(read.getSubscripts());
+      return used.contains(key) && used.contains(index);
+    });
+  });
+}
+
 /// A sum's factors, by what they make.
 struct Split {
   SmallVector<Factor> weight, value;
@@ -82,9 +109,13 @@ static std::optional<Split> split(const Product &product, Block::BlockArgListTyp
   SmallVector<Factor> rest;
   for (const Factor &factor : product.factors)
     (valueIndex && factor.indices.contains(valueIndex) ? result.value : rest).push_back(factor);
-  for (BlockArgument index : indices)
+  SmallVector<BlockArgument> queries;
+  for (BlockArgument index : llvm::reverse(indices))
     if (index != valueIndex && contains(rest, index) && !contains(result.value, index))
-      result.query = index;
+      queries.push_back(index);
+  auto *shares = llvm::find_if(queries, [&](BlockArgument index) { return !hasOwnKeys(rest, key, index); });
+  if (!queries.empty())
+    result.query = shares != queries.end() ? *shares : queries.front();
   for (const Factor &factor : rest)
     (result.query && factor.indices.contains(key) && !factor.indices.contains(result.query) ? result.value
                                                                                             : result.weight)

@@ -18,6 +18,10 @@ void raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<mlir::Value> &weight
 /// rows.
 bool valuesDependOnQueries(TensorOp tensor, const llvm::DenseSet<mlir::Value> &weights);
 
+/// Whether `reduce`, in the formula of `tensor`, is a sum over one index of products, of which a factor changes with
+/// that index and not with the tensor's last, and has a score in its formula: weights without a softmax.
+bool sumsScores(ReduceOp reduce, TensorOp tensor, llvm::function_ref<bool(mlir::Operation *)> isScore);
+
 } // namespace attn
 
 #endif // ATTN_TRANSFORMS_WEIGHTEDSUM_H

@@ -172,6 +172,16 @@ def need_gradients(values: list[Any]) -> bool:
     )
 
 
+def are_cast(values: list[Any]) -> bool:
+    """Whether PyTorch converts the tensors among them, in the CPU's memory, to what an operator takes: inside autocast."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and torch.is_autocast_enabled("cpu")
+        and any([isinstance(value, torch.Tensor) and value.is_cpu for value in values])
+    )
+
+
 def is_transformed() -> bool:
     """Whether PyTorch may have to see a call: in torch.compile, torch.func, or for derivatives in forward mode."""
     torch = sys.modules.get("torch")

@@ -75,7 +75,8 @@ class Kernel:
 
         Returns the output, or a named tuple of them where there are several, in the inputs' library. `out`, one array or a tuple of
         them, is written to instead and returned; it must not share memory with an input. Where a PyTorch tensor requires grad,
-        so do the outputs, as those of `attn.torch_operator`; then `out` is not possible. Where an input is called `out`, as that of a
+        so do the outputs, as those of `attn.torch_operator`; then `out` is not possible. Inside autocast, tensors of floats are
+        converted to the dtypes of the inputs. Where an input is called `out`, as that of a
         backward kernel may be, `out` is this input.
 
         Raises TypeError for a wrong, missing or unknown argument or a wrong dtype, and ValueError for shapes and values that do not
@@ -92,7 +93,7 @@ class Kernel:
             if results is not None:
                 return results[0] if len(results) == 1 else self._results(*results)
         values = self._bind(args, kwargs)
-        if out is None and arrays.need_gradients(values):
+        if out is None and (arrays.need_gradients(values) or arrays.are_cast(values)):
             from .operators import torch_operator
 
             return torch_operator(self)(*values)
@@ -113,8 +114,11 @@ class Kernel:
             out, saved = forward(q, k, v)
             grad_q = backward(q, k, v, saved, out, grad_out)
 
-        Raises attn.CompileError for a name that is no floating-point input, and ValueError for a kernel that `grad` made.
+        Raises attn.CompileError for a name that is no floating-point input or is there twice, TypeError for a text instead of
+        names, and ValueError for a kernel that `grad` made.
         """
+        if isinstance(inputs, str):
+            raise TypeError(f"inputs: must be a list of names, as ['{inputs}'], but is the text '{inputs}'")
         if self._given["gradient"] is not None:
             raise ValueError(f"{self.name}: is a kernel of a gradient already; gradients of gradients are not computed")
         options = self._given | {"gradient": list(inputs or [])}
@@ -127,8 +131,10 @@ class Kernel:
     def emit(self, stage: str) -> str:
         """The text of a stage of the compilation: ast, attn, simplified, plan, halide, loops, llvm, asm, ptx, opencl or cuda.
 
-        Raises CompileError where it cannot be made, and ValueError for an unknown stage.
+        Raises CompileError where it cannot be made, and ValueError for an unknown stage and for the object, which `save` writes.
         """
+        if stage == "object":
+            raise ValueError("stage: the object is no text: save(PATH) writes it")
         return self._kernel.emit(stage)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -69,6 +69,9 @@ class Operator:
         results = function(*args)
         return results if self._single else self._results(*results)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return torch_operator, (self.kernel,)
+
     def __repr__(self) -> str:
         return f"<attn.Operator torch.ops.attn.{self.name} of {self.kernel!r}>"
 
@@ -118,11 +121,12 @@ class _Gradient:
         self.outputs = len(kernel.outputs)
         self.non_differentiable = [not _DTYPES[info.dtype].is_floating_point for info in kernel.outputs]
         # Where the backward kernel's inputs are among those that `run_backward` gets, and its outputs among its results.
+        # Gradients come last, in the outputs' order; they may have other names where an input is called grad_OUTPUT.
         given = [info.name for info in (*kernel.inputs, *forward.outputs)]
-        given += [f"grad_{info.name}" for info in kernel.outputs]
-        self._places = [given.index(info.name) for info in backward.inputs]
-        results = [info.name for info in backward.outputs]
-        self._results = [results.index(f"grad_{name}") if f"grad_{name}" in results else None for name in inputs]
+        gradients = [len(given) + i for i, unused in enumerate(self.non_differentiable) if not unused]
+        others = backward.inputs[: len(backward.inputs) - len(gradients)]
+        self._places = [given.index(info.name) for info in others] + gradients
+        self._results = [names.index(name) if name in names else None for name in inputs]
 
     def run_forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The kernel's outputs, then what the backward pass needs beside them."""

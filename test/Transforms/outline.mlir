@@ -1,4 +1,5 @@
 // RUN: attn-opt %s --attn-outline | FileCheck %s
+// RUN: attn-opt %s --attn-outline=differentiated | FileCheck %s --check-prefix=GRADIENT
 
 // The example of the pass's documentation.
 // CHECK-LABEL: attn.kernel @example(
@@ -182,4 +183,41 @@ attn.kernel @columns(%x: !attn.tensor<[M, N], f32>, %a: !attn.tensor<[M, D], f32
     attn.yield %2 : f32
   }
   attn.return %y : !attn.tensor<[M, N], f32> as f32, %z : !attn.tensor<[H, M, N], f32> as f32
+}
+
+// A sum of scores times values is the sum of a weighted sum, whatever is done with it (%g): a factor has a dot product, and
+// the last index does not change it.
+// CHECK-LABEL: attn.kernel @gate(
+// CHECK-NEXT:    %out_sum = attn.tensor "out_sum"(%m: M, %e: E) : f32 {
+// CHECK-NEXT:      attn.reduce sum(%n: N)
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+// CHECK:         %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+// CHECK:           attn.read %out_sum[%m, %e]
+//
+// Where gradients come next, the dot product is a tensor, too: it is the same for every e.
+// GRADIENT-LABEL: attn.kernel @gate(
+// GRADIENT-NEXT:    %out_sum_sum = attn.tensor "out_sum_sum"(%m: M, %n: N) : f32 {
+// GRADIENT-NEXT:      attn.reduce sum(%d: D)
+// GRADIENT:         %out_sum = attn.tensor "out_sum"(%m: M, %e: E) : f32 {
+// GRADIENT-NEXT:      attn.reduce sum(%n: N)
+// GRADIENT-NEXT:        attn.read %out_sum_sum[%m, %n]
+attn.kernel @gate(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>,
+                  %g: !attn.tensor<[M, E], f32>) {
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %3 = attn.reduce sum(%d: D) : f32 {
+        %6 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %7 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %8 = arith.mulf %6, %7 : f32
+        attn.yield %8 : f32
+      }
+      %4 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    %1 = attn.read %g[%m, %e] : !attn.tensor<[M, E], f32>
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
 }

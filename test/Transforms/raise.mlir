@@ -296,3 +296,26 @@ attn.kernel @mixed_heads(%x: !attn.tensor<[H, M, N], f32>, %mix: !attn.tensor<[H
   }
   attn.return %mixed : !attn.tensor<[H, M, N], f32> as f32
 }
+
+// Keys are of a component (c), so the query is a row (m): it has the same keys for all of its values.
+// CHECK-LABEL: attn.kernel @components(
+// CHECK:         attn.weighted_sum "out"(%m: M, %c: C, %e: E) over (%n: N) query 0 : f32 {
+attn.kernel @components(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[C, N, D], f32>,
+                        %v: !attn.tensor<[N, E], f32>) {
+  %out = attn.tensor "out"(%m: M, %c: C, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %5 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %6 = attn.read %k[%c, %n, %d] : !attn.tensor<[C, N, D], f32>
+        %7 = arith.mulf %5, %6 : f32
+        attn.yield %7 : f32
+      }
+      %2 = math.tanh %1 : f32
+      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, C, E], f32> as f32
+}

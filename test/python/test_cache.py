@@ -59,3 +59,15 @@ def test_of_a_lazy_kernel_whose_gradients_are_computed_nothing_else_is_compiled(
     pytest.importorskip("torch")
     assert start(tmp_path, TRAINING).wait() == 0
     assert len(objects(tmp_path)) == 2  # the forward and the backward kernel
+
+
+@pytest.mark.parametrize("folder", ["", "relative"])
+def test_a_cache_folder_that_is_not_absolute_is_not_set(tmp_path, folder):
+    """As the XDG Base Directory Specification says: what is loaded never lies where the process happens to be."""
+    environment = {**os.environ, "XDG_CACHE_HOME": folder, "HOME": str(tmp_path / "home")}
+    del environment["ATTN_CACHE_DIR"]
+    work = tmp_path / "work"
+    work.mkdir()
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environment, cwd=work, check=True)
+    assert not list(work.iterdir())
+    assert len(objects(tmp_path / "home" / ".cache" / "attn")) == 1

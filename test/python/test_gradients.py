@@ -188,3 +188,35 @@ def test_a_backward_pass_stores_no_pairs_as_a_whole(name):
     program = [sys.executable, "-c", GROWTH, EXAMPLES / f"{name}.attn"]
     growth = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
     assert growth < 40_000
+
+
+def test_inputs_that_are_no_list_of_names():
+    kernel = attn.compile("attention a(q: f32[N]) {\n  y[n] = q[n] * q[n]\n  return y\n}")
+    with pytest.raises(TypeError, match=re.escape("inputs: must be a list of names, as ['q'], but is the text 'q'")):
+        kernel.grad("q")
+    with pytest.raises(attn.CompileError, match="the gradient by `q` is asked for twice"):
+        kernel.grad(["q", "q"])
+
+
+@pytest.mark.parametrize("rows", [2, 20, 100])
+def test_a_row_whose_scores_are_all_infinite_adds_nothing(rows):
+    torch = pytest.importorskip("torch")
+    kernel = attn.compile("""attention a(q: f32[M, D], k: f32[N, D], v: f32[N, E], bias: f32[M, N], s: f32) {
+      weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]) + bias[m, n], sink = s)
+      out[m, e] = sum[n](weight[m, n] * v[n, e])
+      return out
+    }""")
+    torch.manual_seed(rows)
+    bias = torch.zeros(rows, 3)
+    bias[0] = -torch.inf
+    for sink in (0.5, -torch.inf):
+        given = [torch.randn(rows, 4), torch.randn(3, 4), torch.randn(3, 2), bias.clone(), torch.tensor(sink)]
+        tensors = [tensor.requires_grad_() for tensor in given]
+        kernel(*tensors).square().sum().backward()
+        exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+        q, k, v, b, s = exact
+        scores = torch.cat([(q @ k.T + b)[1:], s.expand(rows - 1, 1)], -1)
+        (torch.softmax(scores, -1)[:, :3] @ v).square().sum().backward()
+        for single, double in zip(tensors, exact):
+            wanted = double.grad.nan_to_num().float()
+            torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item() + 1e-7)

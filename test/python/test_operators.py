@@ -1,5 +1,6 @@
 """Kernels as operators of PyTorch: opcheck, torch.compile, torch.export, autocast, autograd."""
 
+import pickle
 import subprocess
 import sys
 
@@ -169,6 +170,22 @@ def test_autocast_converts_floats_to_what_the_kernel_declares(operator):
         out = operator(product, k, v.double(), valid).out
     assert out.dtype == torch.float32
     torch.testing.assert_close(out, formula(product.float(), k, v, valid)[0])
+
+
+def test_autocast_of_a_kernel_with_gradients_and_without(kernel):
+    q, k, v, valid = tensors()
+    for tensor in (q, q.requires_grad_()):
+        with torch.autocast("cpu", torch.bfloat16):
+            product = torch.nn.functional.linear(tensor, torch.eye(4))
+            assert product.dtype == torch.bfloat16
+            out = kernel(product, k, v, valid).out
+        torch.testing.assert_close(out, formula(product.float(), k, v, valid)[0])
+
+
+def test_operators_are_pickled(operator):
+    again = pickle.loads(pickle.dumps(operator))
+    inputs = tensors()
+    torch.testing.assert_close(again(*inputs).out, operator(*inputs).out)
 
 
 def test_shapes_without_elements(operator):
@@ -382,3 +399,20 @@ def test_numbers_are_what_the_kernel_takes():
         torch.testing.assert_close(kernel(x), torch.full((2,), 2.0), check_stride=False)
         with pytest.raises(TypeError, match="^shift: must be a number that can be i32, but is 2.0"):
             kernel(x, 2.0)
+
+
+def test_inputs_whose_names_begin_as_gradients_do():
+    kernel = attn.compile("""attention named(grad_out: f32[M, D], grad_grad_out: f32[N, D], v: f32[N, E]) {
+      weight[m, n] = softmax[n](sum[d](grad_out[m, d] * grad_grad_out[n, d]))
+      out[m, e]    = sum[n](weight[m, n] * v[n, e])
+      return out
+    }""")
+    torch.manual_seed(1)
+    x = [torch.randn(shape, requires_grad=True) for shape in ((2, 3), (4, 3), (4, 5))]
+    wanted = torch.autograd.grad((torch.softmax(x[0] @ x[1].T, -1) @ x[2]).square().sum(), x)
+    for got, expected in zip(torch.autograd.grad(kernel(*x).square().sum(), x), wanted):
+        torch.testing.assert_close(got, expected)
+    for number, expected in enumerate(wanted):
+        one = [tensor.detach().requires_grad_(i == number) for i, tensor in enumerate(x)]
+        (got,) = torch.autograd.grad(kernel(*one).square().sum(), one[number])
+        torch.testing.assert_close(got, expected)

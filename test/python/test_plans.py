@@ -120,3 +120,17 @@ def test_factors_that_few_rows_share_are_not_needed(queries, keys, functions):
             scale = np.abs(expected).max()  # A row of equal keys has one sum, whose terms may cancel.
             worst = np.abs(found - expected) / np.where(scale == 0, 1, scale)
             assert worst.max() < 1e-5, (magnitude, worst.max())
+
+
+@pytest.mark.parametrize("queries", [1, 8, 9, 15, 16, 17, 63, 64, 65])
+def test_a_score_that_some_rows_do_not_read(queries):
+    """Only the rows from the fourth on need the products of queries and keys."""
+    kernel = attn.compile("""attention chosen(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+      score[m, n]  = sum[d](q[m, d] * k[n, d])
+      weight[m, n] = softmax[n](select(m > 3, score[m, n], -1.0))
+      out[m, e]    = sum[n](weight[m, n] * v[n, e])
+      return out
+    }""")
+    generator = np.random.default_rng(queries)
+    inputs = [generator.standard_normal(shape, dtype=np.float32) for shape in ((queries, 16), (300, 16), (300, 17))]
+    np.testing.assert_allclose(kernel(*inputs), kernel.reference(*inputs), rtol=0, atol=4e-6)

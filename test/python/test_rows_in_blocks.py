@@ -72,3 +72,22 @@ def test_heads_and_rows():
     torch.manual_seed(0)
     tensors = [torch.randn(2, 3, 700, 8) / 2, torch.randn(2, 3, 900, 8) / 2, torch.randn(2, 3, 900, 8), torch.randn(96, 8)]
     assert_gradients(kernel, formula, tensors)
+
+
+@pytest.mark.parametrize("tokens", [7, 64, 256, 300])
+def test_a_row_that_reads_the_one_before(tokens):
+    """The row before may be of the block before, whose numbers are gone."""
+    kernel = attn.compile("""attention shifted(q: f32[H, N, J], k: f32[H, N, J], v: f32[H, N, J], mix: f32[H, H]) {
+      w[h, m: N, n: N]  = softmax[n](sum[j](q[h, m, j] * k[h, n, j]))
+      w2[g: H, m: N, n: N] = sum[h](mix[g, h] * w[h, m, n])
+      w3[g: H, m: N, n: N] = w2[g, m, n] + w2[g, m - 1, n]
+      out[g: H, m: N, j]   = sum[n: N](w3[g, m, n] * v[g, n, j])
+      return out
+    }""")
+
+    def formula(q, k, v, mix):
+        w = torch.einsum("gh,hmn->gmn", mix, torch.softmax(q @ k.transpose(-1, -2), -1))
+        return (w + w[:, (torch.arange(tokens) - 1).clamp(0)]) @ v
+
+    torch.manual_seed(tokens)
+    assert_gradients(kernel, formula, [torch.randn(4, tokens, 32) / 4 for _ in range(3)] + [torch.randn(4, 4)])

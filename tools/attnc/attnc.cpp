@@ -73,9 +73,32 @@ static int fail(const llvm::Twine &message) {
   return 1;
 }
 
-/// Writes a file as a whole or not at all. Returns the exit status.
+/// Whether there is something at `path` that has no content of its own to replace: a device, a pipe.
+static bool isDevice(const llvm::Twine &path) {
+  llvm::sys::fs::file_status status;
+  return !llvm::sys::fs::status(path, status) && llvm::sys::fs::exists(status) &&
+         !llvm::sys::fs::is_regular_file(status) && !llvm::sys::fs::is_directory(status);
+}
+
+/// Writes a file as a whole or not at all: what a link names, not the link. Returns the exit status.
 static int writeFile(llvm::StringRef path, llvm::StringRef contents) {
-  llvm::Error error = llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {
+  llvm::SmallString<128> file(path);
+  if (path != "-" && llvm::sys::fs::real_path(path, file))
+    file = path; // there is none yet
+  if (path != "-" && llvm::sys::fs::exists(input) && llvm::sys::fs::equivalent(input.getValue(), file))
+    return fail("cannot write '" + path + "': it is the source");
+  if (llvm::sys::fs::is_directory(file))
+    return fail("cannot write '" + path + "': it is a directory");
+  if (isDevice(file)) {
+    std::error_code code;
+    llvm::raw_fd_ostream os(file, code);
+    os << contents;
+    os.close();
+    code = code ? code : os.error();
+    os.clear_error();
+    return code ? fail("cannot write '" + path + "': " + code.message()) : 0;
+  }
+  llvm::Error error = llvm::writeToOutput(file, [&](llvm::raw_ostream &os) {
     os << contents;
     return llvm::Error::success();
   });
@@ -150,7 +173,7 @@ static int writeObject(llvm::StringRef source, const attn::CompileOptions &optio
   attn::ObjectFile file =
       attn::compileToObject(source, options, llvm::sys::path::filename(headerPath).str(), !noRuntime);
   int status = writeFile(objectPath, file.object);
-  return status ? status : writeFile(headerPath, file.header);
+  return status || isDevice(objectPath) ? status : writeFile(headerPath, file.header); // nothing lies beside a device
 }
 
 static int compile(llvm::StringRef source) {

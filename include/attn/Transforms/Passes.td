@@ -196,8 +196,12 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
     A softmax, a log-sum-exp, or a sum that reads weights becomes an `attn.tensor` where it is only a part of a formula. So does a
+    sum over keys whose terms have a factor that is a reduction (weights without a softmax), and a
     reduction that would be computed again for each element of an index further out, such as the sum of a column by which all of
     its elements are divided, where it reads a tensor of as many elements. Other sums (the dot products of a score) stay.
+
+    Where the kernel is to be `differentiated`, so does every reduction that is the same for some index of the formula around it: the
+    dot product in `sum[n](sum[d](q[m, d] * k[n, d]) * v[n, e])` is, for e. Its gradient is a sum over that index.
 
     ```mlir
     %y = attn.tensor "y"(%m: M) : f32 {
@@ -227,6 +231,7 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
     }
     ```
   }];
+  let options = [Option<"differentiated", "differentiated", "bool", "false", "Whether gradients of the kernel come next">];
 }
 
 def AttnSplitSums : Pass<"attn-split-sums", "::attn::KernelOp"> {

@@ -1,0 +1,130 @@
+"""Sums over keys whose weights have no softmax: scores written where they are used, and sums that are a part of a formula."""
+
+import pytest
+
+import attn
+
+torch = pytest.importorskip("torch")
+
+HEADS = "q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E]"
+
+
+def dots(q, k):
+    return q @ k.transpose(-1, -2)
+
+
+def causal(scores):
+    return scores.tril()
+
+
+def gated(q, k, v, g):
+    return torch.sigmoid(dots(q, k)) @ v * torch.sigmoid(g)
+
+
+def decaying(x, step, b, c):
+    total = step.cumsum(1)
+    decay = (total[:, :, None] - total[:, None]).exp()  # b, m, n, h
+    weights = dots(c, b)[..., None] * decay.where(torch.ones(decay.shape[1:3]).tril()[..., None] > 0, 0.0)
+    return torch.einsum("bmnh,bnhp->bmhp", weights, x)
+
+
+def delta(q, k, v, beta):
+    beta = beta[..., None]
+    u = beta * v - causal(dots(k, k)).tril(-1) * beta @ (beta * v)
+    return causal(dots(q, k)) @ u
+
+
+def mixed(x, w, p, table):
+    hidden = torch.tanh(torch.einsum("md,cud->mcu", x, w))
+    return torch.einsum("mc,mct->mt", p, torch.softmax(hidden @ table.T, -1))
+
+
+CASES = {
+    "a score in the sum": (
+        f"""attention a({HEADS}) {{
+              out[b, h, m: M, e] = sum[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) * v[b, h, n, e])
+              return out }}""",
+        lambda q, k, v: dots(q, k) @ v,
+    ),
+    "a score in a part of a row's keys": (
+        f"""attention a({HEADS}) {{
+              out[b, h, m: M, e] = sum[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) * v[b, h, n, e] where n <= m)
+             return out }}""",
+        lambda q, k, v: causal(dots(q, k)) @ v,
+    ),
+    "a gate": (
+        f"""attention a({HEADS}, g: f32[B, H, M, E]) {{
+              w[b, h, m, n] = sigmoid(sum[d](q[b, h, m, d] * k[b, h, n, d]))
+              out[b, h, m, e] = sum[n](w[b, h, m, n] * v[b, h, n, e]) * sigmoid(g[b, h, m, e])
+             return out }}""",
+        gated,
+    ),
+    "decay": (
+        """attention ssd(x: f32[B, N, H, P], step: f32[B, N, H], k: f32[B, N, D], q: f32[B, N, D]) {
+             total[b, n, h] = sum[j](step[b, j, h] where j <= n)
+             y[b, m, h, p] = sum[n: N](sum[d](q[b, m, d] * k[b, n, d]) * exp(total[b, m, h] - total[b, n, h]) * x[b, n, h, p]
+                                       where n <= m)
+             out[b, m, h, p] = 2 * y[b, m, h, p]
+             return out }""",
+        lambda x, step, k, q: 2 * decaying(x, step, k, q),
+    ),
+    "delta rule": (
+        """attention delta(q: f32[B, H, N, D], k: f32[B, H, N, D], v: f32[B, H, N, E], beta: f32[B, H, N]) {
+             u[b, h, m: N, e] = beta[b, h, m] * v[b, h, m, e] - sum[n: N](beta[b, h, m] * sum[d](k[b, h, m, d] * k[b, h, n, d]) *
+                                                                          beta[b, h, n] * v[b, h, n, e] where n < m)
+             out[b, h, m: N, e] = sum[n: N](sum[d](q[b, h, m, d] * k[b, h, n, d]) * u[b, h, n, e] where n <= m)
+             return out }""",
+        delta,
+    ),
+    "a mixture of softmaxes": (
+        """attention mixed(x: f32[M, D], w: f32[C, U, D], p: f32[M, C], table: f32[V, U]) {
+             hidden[m, c, u] = tanh(sum[d](x[m, d] * w[c, u, d]))
+             logit[m, c, t] = sum[u](hidden[m, c, u] * table[t, u])
+             weight[m, c, t] = softmax[t](logit[m, c, t])
+             out[m, t] = sum[c](p[m, c] * weight[m, c, t])
+             return out }""",
+        mixed,
+    ),
+    "a row's sum in a quotient": (
+        """attention a(q: f32[H, M, D], state: f32[H, D, E], z: f32[H, D]) {
+             out[h, m, e] = sum[d](q[h, m, d] * state[h, d, e]) / (sum[d](q[h, m, d] * z[h, d]) ** 2 + 1)
+             return out }""",
+        lambda q, state, z: q @ state / ((q @ z[..., None]) ** 2 + 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("sizes", [1, 7, 65], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_sum_and_gradients(name, sizes):
+    source, formula = CASES[name]
+    kernel = attn.compile(source)
+    torch.manual_seed(sizes)
+    small = {"B": 2, "H": 2, "C": 2, "D": 5, "E": 3, "P": 3, "U": 6}
+    shapes = [[small.get(size, sizes) for size in info.shape] for info in kernel.inputs]
+    tensors = [(torch.randn(shape) / 4).requires_grad_() for shape in shapes]
+    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    result, wanted = kernel(*tensors), formula(*exact)
+    torch.testing.assert_close(result.double(), wanted, rtol=0, atol=2e-6 * wanted.abs().max().item() + 1e-7)
+    direction = torch.randn_like(result)
+    result.backward(direction)
+    wanted.backward(direction.double())
+    for single, double in zip(tensors, exact):
+        scale = double.grad.abs().max().item()
+        torch.testing.assert_close(single.grad.double(), double.grad, rtol=0, atol=1e-5 * scale + 1e-7)
+
+
+def test_what_is_written_with_a_name_and_without_has_the_same_backward_pass():
+    inline = attn.compile(f"""attention a({HEADS}) {{
+      out[b, h, m: M, e] = sum[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) * v[b, h, n, e] where n <= m)
+             return out }}""")
+    named = attn.compile(f"""attention a({HEADS}) {{
+      out_sum[b, h, m, n] = sum[d](q[b, h, m, d] * k[b, h, n, d])
+      out[b, h, m: M, e] = sum[n](out_sum[b, h, m, n] * v[b, h, n, e] where n <= m)
+             return out }}""")
+    assert inline.grad()[1].emit("plan") == named.grad()[1].emit("plan")
+
+
+def test_a_gate_leaves_a_sum_its_tiles():
+    source, _ = CASES["a gate"]
+    assert "sum out_sum: split" in attn.compile(source).emit("plan")
