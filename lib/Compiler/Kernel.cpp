@@ -68,10 +68,8 @@ void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<
   checkCount(name(), "output", outputs.size(), this->outputs().size());
   const NativeSignature &compiled = implementation->compiled();
   if (!compiled.get().program_count)
-    throw RunError(ATTN_ERROR_KERNEL,
-                   fmt::format("{}: was compiled for {}, and kernels run only where they are compiled for host, or for "
-                               "cuda or opencl on it",
-                               name(), implementation->options.target));
+    throw RunError(ATTN_ERROR_KERNEL, fmt::format("{}: was compiled for {}, which this machine cannot run", name(),
+                                                  implementation->options.target));
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
   check(attn_invoke_checked(&compiled.get(), compiled.getBounds(), tensors.data()));

@@ -110,9 +110,10 @@ static bool canRunHere(const Target &target) {
   Target host = Halide::get_host_target();
   if (target.os != host.os || target.arch != host.arch || target.bits != host.bits)
     return false;
-  for (Target::Feature feature : {Target::SSE41, Target::AVX, Target::F16C, Target::FMA, Target::AVX2, Target::AVX512,
-                                  Target::AVX512_KNL, Target::AVX512_Skylake, Target::AVX512_Cannonlake,
-                                  Target::AVX512_SapphireRapids, Target::AVX512_Zen4, Target::AVX512_Zen5})
+  for (Target::Feature feature :
+       {Target::SSE41, Target::AVX, Target::F16C, Target::FMA, Target::AVX2, Target::AVX512, Target::AVX512_KNL,
+        Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_SapphireRapids, Target::AVX512_Zen4,
+        Target::AVX512_Zen5, Target::AVXVNNI, Target::AVX10_1, Target::ARMDotProd, Target::ARMFp16})
     if (target.has_feature(feature) && !host.has_feature(feature))
       return false;
   return true;
@@ -154,7 +155,7 @@ static llvm::Expected<Machine> describe(llvm::StringRef given) {
     return error;
   Machine machine;
   machine.device = *device;
-  machine.runsHere = text == "host" || (*device != Device::Cpu && canRunHere(target));
+  machine.runsHere = text == "host" || canRunHere(target);
   machine.target = target.to_string();
   machine.tensorCores = std::move(*architectures);
   machine.vectorBytes = target.natural_vector_size<uint8_t>();

@@ -103,6 +103,11 @@ ExpressionPtr ExpressionParser::parseSubscript() {
   }
   if (!parseExpressions(node->subscripts, TokenKind::RBracket, opened))
     return nullptr;
+  if (at(TokenKind::LParen)) {
+    diagnostics.error(node->text, formatv("`{0}` is no reduction", node->name))
+        .help("there are sum, max, min, logsumexp and softmax");
+    return nullptr;
+  }
   const std::vector<ExpressionPtr> &subscripts = node->subscripts;
   return finishList(std::move(node), subscripts);
 }

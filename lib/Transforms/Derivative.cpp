@@ -9,13 +9,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Derivative.h"
+#include "Formula.h"
 #include "Scores.h"
-#include "Slice.h"
 #include "attn/Analysis/Dependence.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/Builders.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <numbers>
@@ -24,35 +22,6 @@ using namespace mlir;
 using namespace attn;
 
 namespace {
-/// Arithmetic at the end of a block.
-class Formula {
-public:
-  Formula(Block &block, Location location) : builder(OpBuilder::atBlockEnd(&block)), location(location) {}
-
-  Value multiply(Value a, Value b) { return builder.createOrFold<arith::MulFOp>(location, a, b); }
-  Value multiply(Value a, double b) { return multiply(a, constant(b, a.getType())); }
-  Value divide(Value a, Value b) { return builder.createOrFold<arith::DivFOp>(location, a, b); }
-  Value add(Value a, Value b) { return builder.createOrFold<arith::AddFOp>(location, a, b); }
-  Value subtract(Value a, Value b) { return builder.createOrFold<arith::SubFOp>(location, a, b); }
-  Value negate(Value a) { return builder.createOrFold<arith::NegFOp>(location, a); }
-  Value select(Value condition, Value a, Value b) {
-    return builder.createOrFold<arith::SelectOp>(location, condition, a, b);
-  }
-  Value compare(arith::CmpFPredicate predicate, Value a, Value b) {
-    return arith::CmpFOp::create(builder, location, predicate, a, b);
-  }
-  Value constant(double value, Type type) { return floatConstant(value, type, builder, location); }
-  Value zero(Value like) { return constant(0, like.getType()); }
-  template <typename Op, typename... Operands> Value function(Operands... operands) {
-    return Op::create(builder, location, operands...);
-  }
-  Value sumOver(ReduceOp reduce, Value term);
-
-private:
-  OpBuilder builder;
-  Location location;
-};
-
 class Derivative {
 public:
   Derivative(Block &scratch, Location location, llvm::function_ref<bool(Value)> isActive)
@@ -82,25 +51,6 @@ bool Derivative::leadsToActive(Value value) {
     auto read = dyn_cast<ReadOp>(op);
     return read && isActive(read.getTensor());
   });
-}
-
-/// The sum of `term`, a value inside `reduce`.
-Value Formula::sumOver(ReduceOp reduce, Value term) {
-  SmallVector<SizeAttr> sizes = llvm::to_vector(reduce.getSizes().getAsRange<SizeAttr>());
-  auto sum = ReduceOp::create(builder, location, ReduceKind::Sum, reduce.getIndices(), sizes, term.getType(),
-                              ValueRange(), Value(), reduce.isConditional());
-  OpBuilder::InsertionGuard guard(builder);
-  auto fill = [&](Region &from, Region &to, Value value) {
-    IRMapping mapping;
-    for (BlockArgument index : dependence(value))
-      mapping.map(index, index.getOwner()->getParent() == &from ? to.getArgument(index.getArgNumber()) : index);
-    builder.setInsertionPointToEnd(&to.front());
-    YieldOp::create(builder, location, cloneSlice(value, mapping, builder));
-  };
-  fill(reduce.getBody(), sum.getBody(), term);
-  if (reduce.isConditional())
-    fill(reduce.getWhere(), sum.getWhere(), yielded(reduce.getWhere()));
-  return sum.getResult();
 }
 
 /// Adds to the gradient of `value` what an operation of `block` has for it. The value may belong to a block further
@@ -163,9 +113,10 @@ LogicalResult Derivative::propagate(Operation *op, Value gradient) {
           accumulate(x, formula.multiply(gradient, slope), op->getBlock());
           return;
         }
-        Value part = formula.divide(gradient, operand(1));
-        give(0, part);
-        give(1, formula.negate(formula.multiply(part, op->getResult(0))));
+        give(0, formula.scale(gradient, [&](Value given) { return formula.divide(given, operand(1)); }));
+        give(1, formula.scale(gradient, [&](Value given) {
+          return formula.negate(formula.multiply(formula.divide(given, operand(1)), op->getResult(0)));
+        }));
       })
       .Case([&](arith::RemFOp) { // x − trunc(x / y) · y
         give(0, gradient);
@@ -204,14 +155,24 @@ bool Derivative::propagateFunction(Operation *op, Value gradient) {
     return false;
   Value x = op->getOperand(0), y = op->getResult(0);
   auto one = [&] { return formula.constant(1, y.getType()); };
+  auto scale = [&](llvm::function_ref<Value(Value)> slope) { return formula.scale(gradient, slope); };
   Value part =
       llvm::TypeSwitch<Operation *, Value>(op)
-          .Case([&](math::ExpOp) { return formula.multiply(gradient, y); })
-          .Case([&](math::Exp2Op) { return formula.multiply(formula.multiply(gradient, y), std::numbers::ln2); })
-          .Case([&](math::LogOp) { return formula.divide(gradient, x); })
-          .Case([&](math::Log2Op) { return formula.divide(formula.multiply(gradient, std::numbers::log2e), x); })
-          .Case([&](math::SqrtOp) { return formula.divide(formula.multiply(gradient, 0.5), y); })
-          .Case([&](math::RsqrtOp) { return formula.multiply(formula.multiply(gradient, -0.5), formula.divide(y, x)); })
+          .Case([&](math::ExpOp) { return scale([&](Value given) { return formula.multiply(given, y); }); })
+          .Case([&](math::Exp2Op) {
+            return scale([&](Value given) { return formula.multiply(formula.multiply(given, y), std::numbers::ln2); });
+          })
+          .Case([&](math::LogOp) { return scale([&](Value given) { return formula.divide(given, x); }); })
+          .Case([&](math::Log2Op) {
+            return scale([&](Value given) { return formula.divide(formula.multiply(given, std::numbers::log2e), x); });
+          })
+          .Case([&](math::SqrtOp) {
+            return scale([&](Value given) { return formula.divide(formula.multiply(given, 0.5), y); });
+          })
+          .Case([&](math::RsqrtOp) {
+            return scale(
+                [&](Value given) { return formula.multiply(formula.multiply(given, -0.5), formula.divide(y, x)); });
+          })
           .Case([&](math::SinOp) { return formula.multiply(gradient, formula.function<math::CosOp>(x)); })
           .Case(
               [&](math::CosOp) { return formula.negate(formula.multiply(gradient, formula.function<math::SinOp>(x))); })
@@ -237,11 +198,14 @@ bool Derivative::propagateFunction(Operation *op, Value gradient) {
 /// x^y: y · x^(y − 1) by x, and x^y · log(x) by y, which is 0 at x = 0.
 void Derivative::propagatePower(math::PowFOp op, Value gradient) {
   Value x = op.getLhs(), y = op.getRhs(), zero = formula.zero(x);
+  auto give = [&](Value operand, Value slope) {
+    Value part = formula.scale(gradient, [&](Value given) { return formula.multiply(given, slope); });
+    accumulate(operand, part, op->getBlock());
+  };
   Value less = formula.function<math::PowFOp>(x, formula.subtract(y, formula.constant(1, y.getType())));
-  accumulate(x, formula.multiply(gradient, formula.multiply(y, less)), op->getBlock());
+  give(x, formula.multiply(y, less));
   Value logarithm = formula.multiply(op.getResult(), formula.function<math::LogOp>(x));
-  Value byExponent = formula.select(formula.compare(arith::CmpFPredicate::OEQ, x, zero), zero, logarithm);
-  accumulate(y, formula.multiply(gradient, byExponent), op->getBlock());
+  give(y, formula.select(formula.compare(arith::CmpFPredicate::OEQ, x, zero), zero, logarithm));
 }
 
 LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient) {

@@ -20,13 +20,15 @@
 //   doubly_sum[n] = sum[i](x[i, n])
 //   doubly[m, n]  = x[m, n] / doubly_sum[n]
 //
-// Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it:
-// its gradient is a sum over that index, which is to be computed once.
+// Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it,
+// and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "Product.h"
 #include "Slice.h"
+#include "Statement.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
@@ -141,6 +143,42 @@ static bool isShared(ReduceOp reduce, TensorOp tensor) {
          });
 }
 
+/// Makes a tensor of the factors of a sum over keys that change with the key and a query: the weight of a pair. Its
+/// gradient is one sum, over the last index, whatever it is made of.
+static void outlineWeight(TensorOp tensor) {
+  ReduceOp sum = soleReduction(tensor);
+  if (!sum || !sumsScores(sum, tensor, isReduced))
+    return;
+  Block::BlockArgListType rows = tensor.getBody().getArguments();
+  BlockArgument key = sum.getBody().getArgument(0), last = rows.back();
+  Product terms = Product::of(yielded(sum.getBody()));
+  IndexSet ofValues;
+  for (const Factor &factor : terms.factors)
+    if (factor.indices.contains(last))
+      ofValues.insert(factor.indices.begin(), factor.indices.end());
+  auto isOfWeight = [&](const Factor &factor) {
+    auto isQuery = [&](BlockArgument row) { return factor.indices.contains(row) && !ofValues.contains(row); };
+    return factor.indices.contains(key) && llvm::any_of(rows, isQuery);
+  };
+  SmallVector<Factor> weight = llvm::filter_to_vector(terms.factors, isOfWeight), others = terms.factors;
+  llvm::erase_if(others, isOfWeight);
+  if (weight.empty() || (weight.size() == 1 && weight.front().value.getDefiningOp<ReadOp>()))
+    return;
+  Operation *yield = sum.getBody().front().getTerminator();
+  OpBuilder builder(yield);
+  IRMapping same;
+  for (BlockArgument index : dependence(yield->getOperand(0)))
+    same.map(index, index);
+  Value product = multiply(weight, false, sum.getType(), same, builder, sum.getLoc());
+  SmallVector<BlockArgument> indices = inOrder(dependence(product));
+  SmallVector<Axis> axes = llvm::map_to_vector(indices, axisOf);
+  TensorOp outlined = define((tensor.getName() + "_weight").str(), product, indices, axes, tensor);
+  SmallVector<Value> subscripts(indices.begin(), indices.end());
+  Value element = ReadOp::create(builder, sum.getLoc(), outlined.getResult(), subscripts);
+  Value rest = multiply(others, terms.negative, sum.getType(), same, builder, sum.getLoc());
+  yield->setOperand(0, arith::MulFOp::create(builder, sum.getLoc(), element, rest));
+}
+
 /// Makes tensors of the reductions that are `chosen` in the formulas of `kernel`, the innermost first.
 static void outlineAll(KernelOp kernel, llvm::function_ref<bool(ReduceOp, TensorOp)> chosen) {
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
@@ -171,8 +209,11 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
              (sumsWeights(reduce, weights) || (isOutermost && sumsScores(reduce, tensor, isReduced)));
     });
     outlineAll(kernel, isRepeated);
-    if (differentiated)
-      outlineAll(kernel, isShared);
+    if (!differentiated)
+      return;
+    outlineAll(kernel, isShared);
+    for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
+      outlineWeight(tensor);
   }
 };
 } // namespace

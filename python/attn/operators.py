@@ -282,7 +282,10 @@ def _as_tensor(info: TensorInfo, value: Any) -> Tensor:
     if not info.shape and isinstance(number, (bool, int, float)):
         if isinstance(number, float) and not _DTYPES[info.dtype].is_floating_point:
             raise TypeError(f"{info.name}: must be a number that can be {info.dtype}, but is {number!r}")
-        return torch.tensor(number, dtype=_DTYPES[info.dtype])
+        try:
+            return torch.tensor(number, dtype=_DTYPES[info.dtype])
+        except RuntimeError:
+            raise ValueError(f"{info.name}: {number} does not fit {info.dtype}") from None
     if arrays.is_array(value):
         return torch.as_tensor(value) if isinstance(value, numpy.ndarray) else torch.from_dlpack(value)
     expected = f"an array {info.dtype}[{', '.join(info.shape)}]" if info.shape else f"a number ({info.dtype})"

@@ -171,3 +171,22 @@ attn.kernel @part(%x: !attn.tensor<[M, N], f32>) {
   }
   attn.return %y : !attn.tensor<[M], f32> as f32
 }
+
+// -----
+
+// What a choice leaves out adds 0, whatever its derivative: the choice comes after the product.
+// CHECK-LABEL: attn.kernel @root_backward(
+// CHECK:         [[CHOSEN:%.*]] = arith.cmpf ogt
+// CHECK:         [[SLOPE:%.*]] = arith.divf
+// CHECK:         arith.select [[CHOSEN]], [[SLOPE]],
+attn.kernel @root(%x: !attn.tensor<[N], f32>) {
+  %y = attn.tensor "y"(%n: N) : f32 {
+    %zero = arith.constant 0.0 : f32
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    %1 = math.sqrt %0 : f32
+    %2 = arith.cmpf ogt, %0, %zero : f32
+    %3 = arith.select %2, %1, %zero : f32
+    attn.yield %3 : f32
+  }
+  attn.return %y : !attn.tensor<[N], f32> as f32
+}

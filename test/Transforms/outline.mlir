@@ -221,3 +221,36 @@ attn.kernel @gate(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, 
   }
   attn.return %out : !attn.tensor<[M, E], f32> as f32
 }
+
+// So is all of a pair's weight: what else changes with both (%decay). The scale of a key (%c) is none of it.
+// GRADIENT-LABEL: attn.kernel @decay(
+// GRADIENT:         %out_weight = attn.tensor "out_weight"(%m: M, %n: N) : f32 {
+// GRADIENT:           attn.read %out_sum[%m, %n]
+// GRADIENT:           attn.read %decay[%m, %n]
+// GRADIENT:         %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+// GRADIENT-NEXT:      attn.reduce sum(%n: N)
+// GRADIENT:             attn.read %out_weight[%m, %n]
+// GRADIENT:             attn.read %c[%n]
+// GRADIENT:             attn.read %v[%n, %e]
+attn.kernel @decay(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>,
+                   %decay: !attn.tensor<[M, N], f32>, %c: !attn.tensor<[N], f32>) {
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %8 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %9 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %10 = arith.mulf %8, %9 : f32
+        attn.yield %10 : f32
+      }
+      %2 = attn.read %decay[%m, %n] : !attn.tensor<[M, N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %c[%n] : !attn.tensor<[N], f32>
+      %5 = arith.mulf %3, %4 : f32
+      %6 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %7 = arith.mulf %5, %6 : f32
+      attn.yield %7 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}

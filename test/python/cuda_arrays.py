@@ -110,6 +110,7 @@ def play_torch():
         empty=empty,
         device=str,
         is_grad_enabled=lambda: True,
+        is_autocast_enabled=lambda device: False,
         autograd=types.SimpleNamespace(forward_ad=types.SimpleNamespace(_current_level=-1)),
         compiler=types.SimpleNamespace(is_compiling=lambda: False),
         _C=types.SimpleNamespace(_functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None)),

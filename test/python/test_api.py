@@ -274,3 +274,14 @@ def test_copies_of_kernels_and_of_results(kernel, generator):
     assert type(copied) is type(results) and copied.weight.shape == results.weight.shape
     for other in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel), copy.copy(kernel)):
         np.testing.assert_array_equal(other(*given).out, results.out)
+
+
+def test_a_size_may_be_set_to_0():
+    source = """attention a(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+      weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]))
+      out[m, e] = sum[n](weight[m, n] * v[n, e])
+      return out
+    }"""
+    v = np.arange(10, dtype=np.float32).reshape(5, 2)
+    out = attn.compile(source, sizes={"D": 0})(np.zeros((3, 0), np.float32), np.zeros((5, 0), np.float32), v)
+    np.testing.assert_allclose(out, np.tile(v.mean(0), (3, 1)), rtol=1e-6)

@@ -190,6 +190,39 @@ def test_a_backward_pass_stores_no_pairs_as_a_whole(name):
     assert growth < 40_000
 
 
+def gradients_of_sum(source, *inputs):
+    torch = pytest.importorskip("torch")
+    tensors = [torch.tensor(value, requires_grad=True) for value in inputs]
+    attn.compile(source)(*tensors).sum().backward()
+    return [tensor.grad.numpy() for tensor in tensors]
+
+
+@pytest.mark.parametrize(
+    "formula, x, expected",
+    [
+        ("select(x[n] > 0, sqrt(x[n]), 0)", [-1.0, 0, 4], [0, 0, 0.25]),
+        ("select(x[n] > 0, x[n] + 1, exp(x[n]))", [0.0, 4, 100], [1, 1, 1]),
+        ("select(x[n] > 0, 2 / x[n], 0)", [0.0, 2], [0, -0.5]),
+        ("select(x[n] > 0, x[n] ** 0.5, 0)", [-1.0, 0, 4], [0, 0, 0.25]),
+        ("3 * select(x[n] > 0, select(x[n] > 2, log(x[n] - 2), 1 / x[n]), -x[n])", [-1.0, 0, 2, 4], [-3, -3, -0.75, 1.5]),
+    ],
+)
+def test_what_is_not_chosen_has_no_gradient(formula, x, expected):
+    (gradient,) = gradients_of_sum(f"attention a(x: f32[N]) {{\n  y[n] = {formula}\n  return y\n}}", x)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+def test_powers_that_are_not_chosen():
+    source = """attention retention(x: f32[N], gamma: f32) {
+      decay[m: N, n: N] = select(n <= m, gamma ** (m - n), 0)
+      out[m: N] = sum[n: N](decay[m, n] * x[n])
+      return out
+    }"""
+    _, gradient = gradients_of_sum(source, [1.0] * 512, 0.8)
+    distance = np.arange(512)
+    np.testing.assert_allclose(gradient, ((512 - distance) * distance * 0.8 ** (distance - 1.0)).sum(), rtol=1e-5)
+
+
 def test_inputs_that_are_no_list_of_names():
     kernel = attn.compile("attention a(q: f32[N]) {\n  y[n] = q[n] * q[n]\n  return y\n}")
     with pytest.raises(TypeError, match=re.escape("inputs: must be a list of names, as ['q'], but is the text 'q'")):

@@ -230,14 +230,3 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
 def test_a_division_by_a_constant_zero_is_that_of_a_number():
     kernel = attn.compile("attention a(x: f32[N]) {\n  y[n] = x[n] / 0.0\n  return y\n}")
     np.testing.assert_array_equal(kernel(np.float32([1, -1, 0])), np.float32([np.inf, -np.inf, np.nan]))
-
-
-def test_a_size_may_be_set_to_0():
-    source = """attention a(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
-      weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]))
-      out[m, e] = sum[n](weight[m, n] * v[n, e])
-      return out
-    }"""
-    v = np.arange(10, dtype=np.float32).reshape(5, 2)
-    out = attn.compile(source, sizes={"D": 0})(np.zeros((3, 0), np.float32), np.zeros((5, 0), np.float32), v)
-    np.testing.assert_allclose(out, np.tile(v.mean(0), (3, 1)), rtol=1e-6)

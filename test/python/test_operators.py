@@ -182,6 +182,13 @@ def test_autocast_of_a_kernel_with_gradients_and_without(kernel):
         torch.testing.assert_close(out, formula(product.float(), k, v, valid)[0])
 
 
+def test_an_integer_that_does_not_fit():
+    kernel = attn.compile("attention a(x: f32[N], t: i32) {\n  y[n] = x[n] * t\n  return y\n}")
+    for x in (torch.ones(3), torch.ones(3, requires_grad=True)):
+        with pytest.raises(ValueError, match="t: 1099511627776 does not fit i32"):
+            kernel(x, 2**40)
+
+
 def test_operators_are_pickled(operator):
     again = pickle.loads(pickle.dumps(operator))
     inputs = tensors()

@@ -46,9 +46,9 @@ public:
 
 struct CompileOptions {
   std::string kernel = {}; ///< Which kernel of the source; empty where it has only one.
-  /// A Halide target string, or "opencl" or "cuda" for a GPU of this machine. Kernels run only on "host", and on GPUs
-  /// where the rest of the target is this machine. "cuda-sm_80,sm_90a" has code for the tensor cores of these
-  /// architectures where a kernel is one for them (docs/tensor-cores.md); compiling it needs NVRTC.
+  /// A Halide target string, or "opencl" or "cuda" for a GPU of this machine. Kernels run where this machine has what
+  /// the target names. "cuda-sm_80,sm_90a" has code for the tensor cores of these architectures where a kernel is one
+  /// for them (docs/tensor-cores.md); compiling it needs NVRTC.
   std::string target = "host";
   std::map<std::string, int64_t> sizes = {}; ///< Sizes fixed at compile time, by name.
   std::string dtype = {};                    ///< "f32", "bf16", "f16", or empty for the source's own.

@@ -201,7 +201,8 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
     its elements are divided, where it reads a tensor of as many elements. Other sums (the dot products of a score) stay.
 
     Where the kernel is to be `differentiated`, so does every reduction that is the same for some index of the formula around it: the
-    dot product in `sum[n](sum[d](q[m, d] * k[n, d]) * v[n, e])` is, for e. Its gradient is a sum over that index.
+    dot product in `sum[n](sum[d](q[m, d] * k[n, d]) * v[n, e])` is, for e. Its gradient is a sum over that index. And so does all
+    of such a weight that changes with key and query, as in `sum[n](sum[d](…) * exp(a[m] - a[n]) * v[n, e])`.
 
     ```mlir
     %y = attn.tensor "y"(%m: M) : f32 {
