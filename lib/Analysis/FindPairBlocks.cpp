@@ -228,7 +228,8 @@ std::optional<PairBlocks> PairBlocksFinder::find() {
   bool isValid = isCut && llvm::all_of(blocks.statements, [&](TensorOp statement) {
                    return nameAxes(statement) && isReadInBlocks(statement);
                  });
-  isValid &= llvm::all_of(blocks.statements, [&](TensorOp statement) { return readsOwnBlock(statement); });
+  // Once all have named their axes.
+  isValid = isValid && llvm::all_of(blocks.statements, [&](TensorOp statement) { return readsOwnBlock(statement); });
   return isValid && isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
 }
 

@@ -2,12 +2,15 @@
 
 #include "SoftmaxGradient.h"
 #include "Form.h"
+#include "Scores.h"
 #include "Slice.h"
 #include "Statement.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+
+#include <limits>
 
 using namespace mlir;
 using namespace attn;
@@ -57,13 +60,10 @@ static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockAr
 /// The log-sum-exp of a row, or ∞ where it is −∞: the weights of a row without scores are e^−∞, not e^(∞ − ∞).
 static Value readLogSumExp(OpBuilder &builder, SoftmaxGroup &group, Location location, Indices row) {
   Value sum = ReadOp::create(builder, location, group.logSumExp, row);
-  auto type = cast<FloatType>(sum.getType());
-  auto infinity = [&](bool negative) -> Value {
-    APFloat value = APFloat::getInf(type.getFloatSemantics(), negative);
-    return arith::ConstantOp::create(builder, location, builder.getFloatAttr(type, value));
-  };
-  Value isEmpty = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OEQ, sum, infinity(/*negative=*/true));
-  return arith::SelectOp::create(builder, location, isEmpty, infinity(/*negative=*/false), sum);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  auto constant = [&](double value) { return floatConstant(value, sum.getType(), builder, location); };
+  Value isEmpty = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OEQ, sum, constant(-infinity));
+  return arith::SelectOp::create(builder, location, isEmpty, constant(infinity), sum);
 }
 
 /// The weights of a new group, before `tensor`.

@@ -8,7 +8,7 @@
 //   weight_mask[b, m, n]  = mask
 //   weight[b, m, n]       = select(weight_mask[b, m, n], exp(weight_score[b, m, n] - lse[b, m]), 0)
 //
-// and has the gradients
+// (0 in a row whose log-sum-exp is −∞), and has the gradients
 //
 //   delta[b, m]    = sum[n](weight[b, m, n] * weight'[b, m, n]) - lse'[b, m]
 //   score'[b, m, n] = weight[b, m, n] * (weight'[b, m, n] - delta[b, m])

@@ -92,10 +92,12 @@ static int writeFile(llvm::StringRef path, llvm::StringRef contents) {
   if (isDevice(file)) {
     std::error_code code;
     llvm::raw_fd_ostream os(file, code);
-    os << contents;
-    os.close();
-    code = code ? code : os.error();
-    os.clear_error();
+    if (!code) {
+      os << contents;
+      os.close();
+      code = os.error();
+      os.clear_error();
+    }
     return code ? fail("cannot write '" + path + "': " + code.message()) : 0;
   }
   llvm::Error error = llvm::writeToOutput(file, [&](llvm::raw_ostream &os) {
