@@ -1,18 +1,16 @@
 //===- Compile.cpp - A source to kernels of this process, or to an object -===//
 //
-//   parse → interface → simplify → plan and lower → machine code → load, or write
-//                     ↘ the cache on disk ────────────────────────↗
+//   parse → interface → simplify → plan and lower → table → machine code → load, or write
+//                     ↘ the cache on disk ────────↗     ↘ the cache ↗
 //
-// A kernel of this process is declared by what comes before the first branch; the rest may wait until it runs.
+// A kernel of this process is declared by what comes before the first branch; the rest may wait until it runs, and the
+// machine code of each function until a call needs it.
 //
 //===----------------------------------------------------------------------===//
 
-#include "DiskCache.h"
 #include "Header.h"
 #include "Jit.h"
 #include "Kernel.h"
-#include "Launch.h"
-#include "Library.h"
 #include "Object.h"
 #include "Program.h"
 #include "TuningDatabase.h"
@@ -65,74 +63,32 @@ static std::string cacheKey(std::string_view source, const CompileOptions &optio
   return key;
 }
 
-/// A program's only kernel, or its checking kernel, in steps.
-static llvm::Expected<LoweredProgram> simplifyAndLower(Program &program, const Machine &machine, bool checking) {
-  if (llvm::Error error = program.simplify())
-    return error;
-  KernelOp kernel = program.kernels().front(); // passes may have replaced the kernel
-  return program.lower(checking ? program.checkingKernel(kernel) : kernel, machine);
-}
-
-/// What a kernel counts beside its own outputs is added to those of `interface`.
-static llvm::Expected<std::string> compileToLibrary(Program &program, KernelInterface &interface,
-                                                    const Machine &machine, const std::string &function,
-                                                    bool checking) {
-  llvm::Expected<LoweredProgram> lowered = simplifyAndLower(program, machine, checking);
-  if (!lowered)
-    return lowered.takeError();
-  for (const std::string &sum : lowered->steps.countedSums)
-    interface.addOutput(sum + "_chunks", mlir::IntegerType::get(program.getModule().getContext(), 64), 3);
-  size_t outputs = checking ? 2 * interface.bounds.size() : interface.outputs.size();
-  ProgramInterface described = ProgramInterface::of(*lowered, interface, outputs, function);
-  if (llvm::Error error = addLaunch(described, *lowered, interface))
-    return error;
-  return compileToLibrary(lowered->steps, described, function);
-}
-
-/// What runs the kernel or its checking kernel in this process, from the cache on disk where it is there and can be
-/// loaded. One that counts is not kept there, because its lowering says what its outputs are.
-static llvm::Expected<const attn_program *> loadOrCompile(Program &program, KernelInterface &interface,
-                                                          const Machine &machine, std::string key, bool counts,
-                                                          bool checking) {
-  std::string function = checking ? halideCheckingFunction(interface.name) : halideFunction(interface.name);
-  if (checking)
-    key += "checking kernel";
-  std::optional<DiskCache> cache = counts ? std::nullopt : DiskCache::open();
-  if (std::optional<std::string> stored = cache ? cache->find(key) : std::nullopt) {
-    llvm::Expected<const attn_program *> loaded = loadProgram(*stored, function + "_program");
-    if (loaded)
-      return loaded;
-    llvm::consumeError(loaded.takeError());
-  }
-  llvm::Expected<std::string> library = compileToLibrary(program, interface, machine, function, checking);
-  if (!library)
-    return library.takeError();
-  if (cache)
-    cache->store(key, *library);
-  return loadProgram(*library, function + "_program");
-}
-
-/// What runs a kernel in this process, or only what is wrong with it where its target is not of this machine.
-static llvm::Expected<KernelPrograms> compilePrograms(Program &program, KernelInterface &interface,
-                                                      const Machine &machine, bool counts, const std::string &key) {
-  KernelPrograms programs;
+/// What runs a kernel in this process; only what is wrong with it where its target is not of this machine. What a
+/// kernel counts beside its own outputs is added to those of `interface`.
+static llvm::Expected<KernelLibraries> loadLibraries(const std::shared_ptr<Program> &program, std::string_view source,
+                                                     const CompileOptions &options, KernelInterface &interface,
+                                                     const Machine &machine, const std::string &key) {
+  KernelLibraries libraries;
   for (bool checking : {false, true}) {
     if (checking && interface.bounds.empty())
       continue;
-    if (machine.runsHere) {
-      llvm::Expected<const attn_program *> loaded = loadOrCompile(program, interface, machine, key, counts, checking);
-      if (!loaded)
-        return loaded.takeError();
-      (checking ? programs.checking : programs.kernel) = *loaded;
-    } else if (llvm::Expected<LoweredProgram> lowered = simplifyAndLower(program, machine, checking); !lowered) {
-      return lowered.takeError();
+    auto parts =
+        std::make_unique<LibraryParts>(program, std::string(source), options, interface, machine, key, checking);
+    if (!machine.runsHere) {
+      if (llvm::Error error = parts->lower())
+        return error;
+      continue;
     }
+    llvm::Expected<std::unique_ptr<Library>> library = Library::load(std::move(parts), interface);
+    if (!library)
+      return library.takeError();
+    (checking ? libraries.checking : libraries.kernel) = std::move(*library);
   }
-  return programs;
+  return libraries;
 }
 
-/// The kernel of a source without errors, which compiles what runs when it is first asked for that. One that counts
-/// chunks does so at once, because its lowering says what its outputs are.
+/// The kernel of a source without errors, which loads what runs when it is first asked for that. One that counts chunks
+/// does so at once, because its lowering says what its outputs are.
 static llvm::Expected<Shared> declareKernel(std::string_view source, CompileOptions options, const std::string &key) {
   auto program = std::make_shared<Program>(source, options);
   if (llvm::Error error = program->parse())
@@ -146,20 +102,20 @@ static llvm::Expected<Shared> declareKernel(std::string_view source, CompileOpti
   llvm::Expected<Machine> machine = machineForTarget(options.target);
   if (!machine)
     return machine.takeError();
-  Kernel::Implementation::Compilation compilation;
-  if (options.countChunks) {
-    llvm::Expected<KernelPrograms> programs = compilePrograms(*program, *interface, *machine, /*counts=*/true, key);
-    if (!programs)
-      return programs.takeError();
-    compilation = [programs = *programs] { return programs; };
-  } else {
-    compilation = [program, interface = *interface, machine = *machine, key]() mutable {
-      return compilePrograms(*program, interface, machine, /*counts=*/false, key);
-    };
-  }
   options.kernel = interface->name;
+  Kernel::Implementation::Load load = [program, source = std::string(source), options, interface = *interface,
+                                       machine = *machine, key]() mutable {
+    return loadLibraries(program, source, options, interface, machine, key);
+  };
+  if (options.countChunks) {
+    llvm::Expected<KernelLibraries> libraries = loadLibraries(program, source, options, *interface, *machine, key);
+    if (!libraries)
+      return libraries.takeError();
+    auto loaded = std::make_shared<KernelLibraries>(std::move(*libraries));
+    load = [loaded]() -> llvm::Expected<KernelLibraries> { return std::move(*loaded); };
+  }
   return std::make_shared<const Kernel::Implementation>(std::string(source), std::move(options), std::move(*interface),
-                                                        std::move(compilation));
+                                                        std::move(load));
 }
 
 namespace {
@@ -215,7 +171,7 @@ Kernel attn::compile(std::string_view source, const CompileOptions &options) {
   std::string key = cacheKey(source, options);
   Shared kernel = kernelCache().get(key, source, options);
   try {
-    kernel->compiled();
+    kernel->complete();
   } catch (const CompileError &) {
     kernelCache().drop(key);
     throw;

@@ -6,45 +6,55 @@
 
 using namespace attn;
 
+/// The numbers of functions, those that take longest first: the last step is mostly the attention itself, and its first
+/// variant that for few queries.
+static std::vector<unsigned> longestFirst(const LoweredKernel &kernel, llvm::ArrayRef<unsigned> numbers) {
+  std::vector<unsigned> order;
+  unsigned end = functionsOf(kernel).size();
+  for (const LoweredStep &step : llvm::reverse(kernel.steps)) {
+    unsigned first = end - step.variants.size();
+    llvm::copy_if(numbers, std::back_inserter(order), [&](unsigned number) { return first <= number && number < end; });
+    end = first;
+  }
+  return order;
+}
+
 /// Bitcode and what is made of it are tasks of their own, so that threads have as much to do where functions are few.
 llvm::Expected<std::vector<std::string>>
-attn::compileFunctions(const LoweredKernel &kernel, const std::string &prefix,
+attn::compileFunctions(const LoweredKernel &kernel, llvm::ArrayRef<unsigned> numbers,
+                       llvm::function_ref<std::string(const HalideFunction &)> nameOf,
                        llvm::function_ref<llvm::Expected<std::string>(llvm::StringRef bitcode)> then) {
-  std::vector<const HalideFunction *> functions = functionsOf(kernel);
+  const std::vector<const HalideFunction *> functions = functionsOf(kernel);
   std::vector<std::optional<llvm::Expected<std::string>>> results(functions.size());
-  auto lower = [&](size_t index) {
-    results[index].emplace(functions[index]->bitcode(prefix + "_" + functions[index]->name()));
+  auto lower = [&](unsigned number) {
+    results[number].emplace(functions[number]->bitcode(nameOf(*functions[number])));
   };
-  auto finish = [&](size_t index) {
-    if (llvm::Expected<std::string> &result = *results[index]; result && then)
+  auto finish = [&](unsigned number) {
+    if (llvm::Expected<std::string> &result = *results[number]; result && then)
       result = then(*result);
   };
-  if (functions.size() == 1) {
-    lower(0);
-    finish(0);
+  if (numbers.size() == 1) {
+    lower(numbers.front());
+    finish(numbers.front());
   } else {
-    // The last step is mostly the attention itself, and its first variant that for few queries: they take longest.
     llvm::DefaultThreadPool threads(llvm::hardware_concurrency());
-    size_t end = functions.size();
-    for (const LoweredStep &step : llvm::reverse(kernel.steps)) {
-      end -= step.variants.size();
-      for (size_t index = end; index < end + step.variants.size(); ++index)
-        threads.async([&, index] {
-          lower(index);
-          threads.async([&, index] { finish(index); });
-        });
-    }
+    for (unsigned number : longestFirst(kernel, numbers))
+      threads.async([&, number] {
+        lower(number);
+        threads.async([&, number] { finish(number); });
+      });
     threads.wait();
   }
   std::vector<std::string> compiled;
   llvm::Error error = llvm::Error::success();
-  for (std::optional<llvm::Expected<std::string>> &result : results) {
-    if (*result)
-      compiled.push_back(std::move(**result));
+  for (unsigned number : numbers) {
+    llvm::Expected<std::string> &result = *results[number];
+    if (result)
+      compiled.push_back(std::move(*result));
     else if (error)
-      llvm::consumeError(result->takeError());
+      llvm::consumeError(result.takeError());
     else
-      error = result->takeError();
+      error = result.takeError();
   }
   if (error)
     return error;

@@ -7,10 +7,11 @@
 
 namespace attn {
 
-/// The bitcode of the functions PREFIX_NAME of `kernel`, in their order, or what `then` makes of each, which threads
-/// call at once. The first error where there is one.
+/// The bitcode of functions of `kernel`, or what `then` makes of each, which threads call at once. `numbers` says which
+/// of functionsOf(kernel), in rising order, and `nameOf` what each is to be called. The first error where there is one.
 llvm::Expected<std::vector<std::string>>
-compileFunctions(const LoweredKernel &kernel, const std::string &prefix,
+compileFunctions(const LoweredKernel &kernel, llvm::ArrayRef<unsigned> numbers,
+                 llvm::function_ref<std::string(const HalideFunction &)> nameOf,
                  llvm::function_ref<llvm::Expected<std::string>(llvm::StringRef bitcode)> then = nullptr);
 
 } // namespace attn

@@ -1,6 +1,6 @@
 //===- Jit.cpp - Kernels in this process ----------------------------------===//
 //
-//   libc, libm ← Halide's runtime (one for the process) ← a library for each kernel
+//   libc, libm ← Halide's runtime (one for the process) ← a library for each table and each function of a kernel
 //
 //===----------------------------------------------------------------------===//
 
@@ -8,8 +8,8 @@
 
 #include "Embedded.h"
 #include "attn/Compiler/Threads.h"
+#include "attn/Runtime/Runtime.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
-#include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/TargetSelect.h"
@@ -43,7 +43,7 @@ struct Process {
   static inline attn_halide_pool pool = {}; ///< Of Halide's runtime, unless there is another.
   std::unique_ptr<LLJIT> jit;
   JITDylib *runtime = nullptr;
-  std::atomic<int> kernels = 0;
+  std::atomic<int> libraries = 0;
 
   static llvm::Expected<Process *> create() {
     llvm::InitializeNativeTarget();
@@ -59,6 +59,7 @@ struct Process {
     auto define = [&](llvm::StringRef name, auto *function) {
       ours[process->jit->mangleAndIntern(name)] = {ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported};
     };
+    define("attn_uncompiled_argv", &attnUncompiled);
     define("halide_error", &halide_error);
     define("halide_malloc", &halide_malloc);
     define("halide_free", &halide_free);
@@ -107,24 +108,23 @@ struct Process {
 
 } // namespace
 
-llvm::Expected<const attn_program *> attn::loadProgram(const std::string &library, const std::string &name) {
+int attn::attnUncompiled(void **) { return ATTN_ERROR_KERNEL; }
+
+llvm::Expected<void *> attn::loadObject(const std::string &object, const std::string &symbol) {
   llvm::Expected<Process *> process = Process::get();
   if (!process)
     return process.takeError();
   LLJIT &jit = *(*process)->jit;
-  llvm::Expected<JITDylib &> kernel = jit.createJITDylib("kernel" + std::to_string((*process)->kernels++));
-  if (!kernel)
-    return kernel.takeError();
-  kernel->addToLinkOrder(*(*process)->runtime);
-  auto objects = StaticLibraryDefinitionGenerator::Create(jit.getObjLinkingLayer(),
-                                                          llvm::MemoryBuffer::getMemBufferCopy(library, name));
-  if (!objects)
-    return objects.takeError();
-  kernel->addGenerator(std::move(*objects));
-  llvm::Expected<ExecutorAddr> address = jit.lookup(*kernel, name);
+  llvm::Expected<JITDylib &> library = jit.createJITDylib("library" + std::to_string((*process)->libraries++));
+  if (!library)
+    return library.takeError();
+  library->addToLinkOrder(*(*process)->runtime);
+  if (llvm::Error error = jit.addObjectFile(*library, llvm::MemoryBuffer::getMemBufferCopy(object, symbol)))
+    return error;
+  llvm::Expected<ExecutorAddr> address = jit.lookup(*library, symbol);
   if (!address)
     return address.takeError();
-  return address->toPtr<const attn_program *>();
+  return address->toPtr<void *>();
 }
 
 /// A function of Halide's runtime in this process.

@@ -9,9 +9,13 @@
 
 namespace attn {
 
-/// Loads a static library into this process and finds its program `name`. Thread-safe. What is loaded stays: kernels
-/// are cached for the life of the process, and Halide's worker threads may be in them until its end.
-llvm::Expected<const attn_program *> loadProgram(const std::string &library, const std::string &name);
+/// In the place of a function of a program that is not compiled.
+int attnUncompiled(void **arguments);
+
+/// Loads an object into this process and finds `symbol` in it. Objects do not see each other; for them, attnUncompiled
+/// is attn_uncompiled_argv. Thread-safe. What is loaded stays: kernels are cached for the life of the process, and
+/// Halide's worker threads may be in them until its end.
+llvm::Expected<void *> loadObject(const std::string &object, const std::string &symbol);
 
 /// See attn::setNumThreads.
 llvm::Error setHalideThreads(int threads);

@@ -27,23 +27,31 @@ static std::vector<TensorInfo> publicInfo(const std::vector<TensorInterface> &te
   return result;
 }
 
-Kernel::Implementation::Implementation(std::string source, CompileOptions options, KernelInterface interface,
-                                       Compilation compilation)
+Kernel::Implementation::Implementation(std::string source, CompileOptions options, KernelInterface interface, Load load)
     : source(std::move(source)), options(std::move(options)), declaration(std::move(interface), KernelPrograms()),
       inputs(publicInfo(declaration.getInterface().inputs)), outputs(publicInfo(declaration.getInterface().outputs)),
-      compilation(std::move(compilation)) {}
+      load(std::move(load)) {}
 
-const NativeSignature &Kernel::Implementation::compiled() const {
+const NativeSignature &Kernel::Implementation::loaded() const {
   std::call_once(once, [&] {
-    llvm::Expected<KernelPrograms> programs = std::exchange(compilation, nullptr)();
-    if (programs)
-      signature.emplace(declaration.getInterface(), *programs);
-    else
-      error = llvm::toString(programs.takeError());
+    llvm::Expected<KernelLibraries> result = std::exchange(load, nullptr)();
+    if (!result) {
+      error = llvm::toString(result.takeError());
+      return;
+    }
+    libraries = std::move(*result);
+    signature.emplace(declaration.getInterface(), libraries.programs());
   });
   if (!signature)
     throw CompileError(error);
   return *signature;
+}
+
+void Kernel::Implementation::complete() const {
+  loaded();
+  for (Library *library : {libraries.kernel.get(), libraries.checking.get()})
+    if (llvm::Error error = library ? library->complete() : llvm::Error::success())
+      throw CompileError(llvm::toString(std::move(error)));
 }
 
 Kernel::Kernel(std::shared_ptr<const Implementation> implementation) : implementation(std::move(implementation)) {}
@@ -53,6 +61,8 @@ const std::vector<TensorInfo> &Kernel::inputs() const { return implementation->i
 const std::vector<TensorInfo> &Kernel::outputs() const { return implementation->outputs; }
 
 static void check(int code) {
+  if (code == Library::cannotCompile)
+    throw CompileError(attn_last_error());
   if (code)
     throw RunError(code, attn_last_error());
 }
@@ -66,13 +76,13 @@ static void checkCount(const std::string &kernel, const char *what, size_t found
 void Kernel::run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const {
   checkCount(name(), "input", inputs.size(), this->inputs().size());
   checkCount(name(), "output", outputs.size(), this->outputs().size());
-  const NativeSignature &compiled = implementation->compiled();
-  if (!compiled.get().program_count)
+  const NativeSignature &loaded = implementation->loaded();
+  if (!loaded.get().program_count)
     throw RunError(ATTN_ERROR_KERNEL, fmt::format("{}: was compiled for {}, which this machine cannot run", name(),
                                                   implementation->options.target));
   llvm::SmallVector<const DLTensor *, 16> tensors(inputs.begin(), inputs.end());
   tensors.append(outputs.begin(), outputs.end());
-  check(attn_invoke_checked(&compiled.get(), compiled.getBounds(), tensors.data()));
+  check(attn_invoke_checked(&loaded.get(), loaded.getBounds(), tensors.data()));
 }
 
 std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const DLTensor *> &inputs) const {
@@ -81,7 +91,7 @@ std::vector<std::vector<int64_t>> Kernel::outputShapes(const std::vector<const D
   for (const TensorInfo &output : outputs())
     total += output.shape.size();
   std::vector<int64_t> extents(total);
-  check(attn_output_shapes(&implementation->compiled().get(), inputs.data(), extents.data()));
+  check(attn_output_shapes(&implementation->loaded().get(), inputs.data(), extents.data()));
   std::vector<std::vector<int64_t>> shapes;
   auto next = extents.begin();
   for (const TensorInfo &output : outputs()) {

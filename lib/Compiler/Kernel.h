@@ -3,7 +3,7 @@
 #ifndef ATTN_LIB_COMPILER_KERNEL_H
 #define ATTN_LIB_COMPILER_KERNEL_H
 
-#include "Interface.h"
+#include "Library.h"
 #include "attn/Compiler/Compiler.h"
 
 #include "llvm/Support/Error.h"
@@ -13,17 +13,18 @@
 
 namespace attn {
 
-/// What a kernel is for its callers never changes, so that any number of threads may use it; what runs is compiled
-/// once, when it is first asked for. Afterwards it holds no MLIR: the stages that are rarely asked for (emit,
-/// reference) compile the source anew.
+/// What a kernel is for its callers never changes, so that any number of threads may use it; what runs is loaded once,
+/// when it is first asked for. After its first call it holds no MLIR: the stages that are rarely asked for (emit,
+/// reference) compile the source anew, as do calls that need further functions.
 struct Kernel::Implementation {
-  /// Compiles what runs.
-  using Compilation = std::function<llvm::Expected<KernelPrograms>()>;
+  using Load = std::function<llvm::Expected<KernelLibraries>()>;
 
-  Implementation(std::string source, CompileOptions options, KernelInterface interface, Compilation compilation);
+  Implementation(std::string source, CompileOptions options, KernelInterface interface, Load load);
 
   /// The signature with what runs. Threads that ask for it at once wait for one of them. Throws CompileError.
-  const NativeSignature &compiled() const;
+  const NativeSignature &loaded() const;
+  /// Makes the machine code that any call may need. Throws CompileError.
+  void complete() const;
 
   const std::string source;
   const CompileOptions options;      ///< With the kernel's name.
@@ -32,7 +33,8 @@ struct Kernel::Implementation {
 
 private:
   mutable std::once_flag once;
-  mutable Compilation compilation;
+  mutable Load load;
+  mutable KernelLibraries libraries;
   mutable std::optional<NativeSignature> signature;
   mutable std::string error; ///< Why there is no signature.
 };

@@ -2,42 +2,90 @@
 
 #include "Library.h"
 
-#include "Functions.h"
-#include "MachineCode.h"
-#include "Tables.h"
+#include "Jit.h"
 
-#include "llvm/Object/ArchiveWriter.h"
-#include "llvm/TargetParser/Host.h"
+#include <atomic>
 
 using namespace attn;
 
-/// An object with nothing but the table.
-static llvm::Expected<std::string> tableObject(const ProgramInterface &program, const std::string &function) {
-  llvm::LLVMContext context;
-  llvm::Module module("program", context);
-  module.setTargetTriple(llvm::Triple(llvm::sys::getProcessTriple()));
-  llvm::Constant *table = TableBuilder(module).program(program, /*canUse=*/nullptr);
-  new llvm::GlobalVariable(module, table->getType(), /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage, table,
-                           function + "_program");
-  return emitMachineCode(module, MachineCodeKind::Object);
+using Function = int (*)(void **);
+
+// Of lib/Runtime: Error.c.
+extern "C" int attn_fail(int code, const char *format, ...);
+
+/// Whether a function is there. Threads that see that it is see its code.
+static bool isMade(attn_variant &variant) {
+  return std::atomic_ref<Function>(variant.function).load(std::memory_order_acquire) != attnUncompiled;
 }
 
-llvm::Expected<std::string> attn::compileToLibrary(const LoweredKernel &kernel, const ProgramInterface &program,
-                                                   const std::string &function) {
-  llvm::Expected<std::vector<std::string>> objects = compileFunctions(
-      kernel, function, [](llvm::StringRef bitcode) { return emitMachineCode(bitcode, MachineCodeKind::Object); });
-  if (!objects)
-    return objects.takeError();
-  llvm::Expected<std::string> table = tableObject(program, function);
+Library::Library(const attn_program &table, std::unique_ptr<LibraryParts> from)
+    : attn_program(table), parts(std::move(from)), ownSteps(table.steps, table.steps + table.step_count) {
+  for (attn_step &step : ownSteps) {
+    const attn_variant *last = step.variants;
+    while (last->limit)
+      ++last;
+    std::vector<attn_variant> &variants = ownVariants.emplace_back(step.variants, last + 1);
+    step.variants = variants.data();
+    for (attn_variant &variant : variants)
+      if (variant.function) {
+        numbers[&variant] = functions.size();
+        functions.push_back(&variant);
+      }
+  }
+  steps = ownSteps.data();
+  prepare = prepareCall;
+}
+
+llvm::Expected<std::unique_ptr<Library>> Library::load(std::unique_ptr<LibraryParts> parts,
+                                                       KernelInterface &interface) {
+  llvm::Expected<std::string> object = parts->table();
+  if (!object)
+    return object.takeError();
+  interface = parts->getInterface();
+  llvm::Expected<void *> table = loadObject(*object, LibraryParts::tableSymbol.str());
   if (!table)
     return table.takeError();
-  objects->push_back(std::move(*table));
-  std::vector<llvm::NewArchiveMember> members;
-  for (const std::string &object : *objects)
-    members.emplace_back(llvm::MemoryBufferRef(object, "kernel.o"));
-  auto library = llvm::writeArchiveToBuffer(members, llvm::SymtabWritingMode::NormalSymtab,
-                                            llvm::object::Archive::K_GNU, /*Deterministic=*/true, /*Thin=*/false);
-  if (!library)
-    return library.takeError();
-  return (*library)->getBuffer().str();
+  return std::unique_ptr<Library>(new Library(*static_cast<const attn_program *>(*table), std::move(parts)));
+}
+
+llvm::Error Library::make(llvm::ArrayRef<unsigned> needed) {
+  auto missing = [&] {
+    llvm::SmallVector<unsigned> numbers;
+    llvm::copy_if(needed, std::back_inserter(numbers), [&](unsigned number) { return !isMade(*functions[number]); });
+    return numbers;
+  };
+  if (missing().empty())
+    return llvm::Error::success();
+  std::lock_guard<std::mutex> lock(making);
+  llvm::SmallVector<unsigned> numbers = missing();
+  if (numbers.empty()) // another thread has made them
+    return llvm::Error::success();
+  llvm::Expected<std::vector<std::string>> objects = parts->functions(numbers);
+  if (!objects)
+    return objects.takeError();
+  for (auto [number, object] : llvm::zip_equal(numbers, *objects)) {
+    llvm::Expected<void *> function = loadObject(object, (LibraryParts::functionSymbol + "_argv").str());
+    if (!function)
+      return function.takeError();
+    std::atomic_ref<Function>(functions[number]->function)
+        .store(reinterpret_cast<Function>(*function), std::memory_order_release);
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Library::complete() { return make(llvm::to_vector(llvm::seq<unsigned>(0, functions.size()))); }
+
+int Library::prepareCall(const attn_program *program, const int64_t *replaced, const int64_t *sizes) {
+  auto *library = static_cast<Library *>(const_cast<attn_program *>(program));
+  llvm::SmallVector<unsigned, 16> needed;
+  for (int64_t step = 0; step < program->step_count; ++step) {
+    if (replaced && replaced[step])
+      continue;
+    auto number = library->numbers.find(attn_choose_variant(&program->steps[step], sizes));
+    if (number != library->numbers.end())
+      needed.push_back(number->second);
+  }
+  if (llvm::Error error = library->make(needed))
+    return attn_fail(cannotCompile, "%s", llvm::toString(std::move(error)).c_str());
+  return 0;
 }

@@ -82,11 +82,14 @@ static llvm::Error checkTarget(const llvm::Triple &triple) {
 
 llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::string &prefix) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
-  llvm::Expected<std::vector<std::string>> bitcodes = compileFunctions(kernel, prefix);
+  const std::vector<const HalideFunction *> functions = functionsOf(kernel);
+  auto nameOf = [&](const HalideFunction &function) { return prefix + "_" + function.name(); };
+  llvm::Expected<std::vector<std::string>> bitcodes =
+      compileFunctions(kernel, llvm::to_vector(llvm::seq<unsigned>(0, functions.size())), nameOf);
   if (!bitcodes)
     return bitcodes.takeError();
-  for (auto [function, bitcode] : llvm::zip_equal(functionsOf(kernel), *bitcodes)) {
-    std::string name = prefix + "_" + function->name(), argv = name + "_argv";
+  for (auto [function, bitcode] : llvm::zip_equal(functions, *bitcodes)) {
+    std::string name = nameOf(*function), argv = name + "_argv";
     llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(bitcode, implementation->context);
     if (!read)
       return read.takeError();

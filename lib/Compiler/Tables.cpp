@@ -69,7 +69,7 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
                  integer(blocks.size()), array(blocks), integer(features.size()), array(features),
                  canUse ? canUse : llvm::ConstantPointerNull::get(pointer), device(program.device),
-                 integer(program.copies), launch(program.launch)});
+                 integer(program.copies), launch(program.launch), llvm::ConstantPointerNull::get(pointer)});
 }
 
 /// Of Halide's runtime, or of ours in its place; its type does not matter in a table.

@@ -200,7 +200,7 @@ private:
   Kernel compiled(const PlanSettings &settings) const {
     CompileOptions with = options;
     with.plan = settings;
-    return compile(source, with);
+    return compileLazily(source, with); // of other sizes nothing is measured
   }
 
   /// Whether the plans of all shapes are the same with `a` and `b`.

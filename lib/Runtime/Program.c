@@ -75,7 +75,7 @@ int attn_is_within(const attn_limit *limit, const int64_t *sizes) {
   return !attn_evaluate(&limit->size, sizes, 0, &size) && size <= limit->at_most;
 }
 
-static const attn_variant *choose(const attn_step *step, const int64_t *sizes) {
+const attn_variant *attn_choose_variant(const attn_step *step, const int64_t *sizes) {
   const attn_variant *variant = step->variants;
   while (variant->limit && !attn_is_within(variant->limit, sizes))
     ++variant;
@@ -103,7 +103,7 @@ static int threads_for(const attn_step *step, const int64_t *sizes) {
 }
 
 int attn_run_step(const attn_signature *signature, const attn_run_state *call, const attn_step *step) {
-  const attn_variant *variant = choose(step, call->sizes);
+  const attn_variant *variant = attn_choose_variant(step, call->sizes);
   if (!variant->function)
     return 0;
   attn_halide_buffer repeated;
@@ -147,6 +147,8 @@ static int run_steps(const attn_signature *signature, const attn_run_state *call
   attn_grid grid;
   const attn_blocks *blocks = program->blocks, *blocks_end = blocks + program->block_count;
   int error = attn_find_launch(signature, call, &grid);
+  if (!error && program->prepare)
+    error = program->prepare(program, grid.image ? program->launch->replaced : 0, call->sizes);
   for (int64_t step = 0, next; !error && step < program->step_count; step = next) {
     int in_blocks = blocks != blocks_end && blocks->first == step;
     next = in_blocks ? blocks->end : step + 1;

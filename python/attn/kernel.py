@@ -42,8 +42,8 @@ def _results(kernel: str, names: tuple[str, ...], values: tuple[Any, ...]) -> An
     return _results_type(kernel, names)(*values)
 
 
-def _compile_again(source: str, options: Mapping[str, Any]) -> Kernel:
-    return Kernel(source, **options)
+def _compile_again(source: str, lazy: bool, options: Mapping[str, Any]) -> Kernel:
+    return Kernel(source, lazy, **options)
 
 
 class Kernel:
@@ -54,7 +54,7 @@ class Kernel:
             nvrtc.locate()
         if "torch" in sys.modules:
             _attn.use_openmp()
-        self._source, self._given = source, options
+        self._source, self._lazy, self._given = source, lazy, options
         self._options = _attn.CompileOptions(**options)
         compiling = _attn.compile_lazily if lazy else _attn.compile
         self._kernel = implementation = compiling(source, self._options)
@@ -124,7 +124,8 @@ class Kernel:
         options = self._given | {"gradient": list(inputs or [])}
         with ThreadPoolExecutor(2) as threads:  # the interpreter's lock is not held while a kernel is compiled
             forward, backward = threads.map(
-                lambda suffix: Kernel(self._source, **(options | {"kernel": self.name + suffix})), ("_forward", "_backward")
+                lambda suffix: Kernel(self._source, self._lazy, **(options | {"kernel": self.name + suffix})),
+                ("_forward", "_backward"),
             )
         return forward, backward
 
@@ -146,7 +147,7 @@ class Kernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a kernel, in this process or another, is compiled again, which the caches make quick."""
-        return _compile_again, (self._source, self._given)
+        return _compile_again, (self._source, self._lazy, self._given)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
@@ -238,8 +239,9 @@ def compile(
         target "opencl", for which no Python library has arrays.
     plan: sizes of the plan in place of those that are chosen, such as {"tile.chunk": 512} (`attnc --plan=help` lists them).
         Without, they come from the tuning database that the variable ATTN_TUNING_DB names, where it has this kernel.
-    lazy: errors of the source are raised now, but machine code is compiled when the kernel first runs. One that is only called with
-        tensors that require grad never does: then the kernels of `grad` run in its place.
+    lazy: errors of the source are raised now, but a kernel has several functions for different sizes, and each is compiled when a
+        call first needs it: half as much to compile for most uses, and a later call may wait, for other sizes. The kernels of `grad`
+        are compiled in the same way. Of a kernel that is only called with tensors that require grad, no more is compiled than these.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.

@@ -25,7 +25,7 @@ WEIGHTS = {"weight", "kept"}
 
 
 def compile_example(name, dtype):
-    return attn.compile(EXAMPLES / f"{name}.attn", kernel=name, dtype=dtype, sizes=CASES[name].fixed)
+    return attn.compile(EXAMPLES / f"{name}.attn", kernel=name, dtype=dtype, sizes=CASES[name].fixed, lazy=False)
 
 
 # Arguments with a structure that independent random numbers do not have.

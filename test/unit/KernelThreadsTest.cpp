@@ -81,18 +81,19 @@ static std::string attending(int number) {
                      number);
 }
 
-/// All keys are equal, so the output is the mean of the first `valid` values, which are 0, 1, 2, …
-static bool attendsRight(const Kernel &kernel, int number, int keys, int valid) {
-  TestTensor q("f32", {1, 4}), k("f32", {keys, 4}), v("f32", {keys, 3}), length("i32", {1}), out("f32", {1, 3});
-  q.fill<float>({1, 2, 3, 4});
+/// All keys are equal, so each output is the mean of the first `valid` values, which are 0, 1, 2, …
+static bool attendsRight(const Kernel &kernel, int number, int keys, int valid, int queries = 1) {
+  TestTensor q("f32", {queries, 4}), k("f32", {keys, 4}), v("f32", {keys, 3}), length("i32", {queries}),
+      out("f32", {queries, 3});
+  q.fill(std::vector<float>(queries * 4, 2.f));
   k.fill(std::vector<float>(keys * 4, 0.5f));
   for (int i = 0; i < keys * 3; ++i)
     v.data<float>()[i] = float(i / 3);
-  length.fill<int32_t>({valid});
+  length.fill(std::vector<int32_t>(queries, valid));
   kernel.run({&q.tensor, &k.tensor, &v.tensor, &length.tensor}, {&out.tensor});
   float expected = float(number) * float(valid - 1) / 2;
-  for (int e = 0; e < 3; ++e)
-    if (!(std::abs(out.data<float>()[e] - expected) <= 1e-5f * (1 + expected)))
+  for (int i = 0; i < queries * 3; ++i)
+    if (!(std::abs(out.data<float>()[i] - expected) <= 1e-5f * (1 + expected)))
       return false;
   return true;
 }
@@ -213,26 +214,48 @@ TEST_F(LazyKernel, IsCompiledWhenItFirstRuns) {
   EXPECT_EQ(y.data<float>()[2], 1001);
   EXPECT_EQ(compiled(), 0);
   EXPECT_TRUE(addsRight(kernel, 1001, 1));
-  EXPECT_EQ(compiled(), 1);
+  EXPECT_EQ(compiled(), 2) << "a table and a function";
   EXPECT_TRUE(addsRight(kernel, 1001, 2));
-  EXPECT_EQ(compiled(), 1);
+  EXPECT_EQ(compiled(), 2);
 }
 
 TEST_F(LazyKernel, IsCompiledWhereSomebodyAsksForIt) {
   Kernel lazy = compileLazily(adding(1002));
   EXPECT_EQ(compiled(), 0);
   Kernel kernel = compile(adding(1002));
-  EXPECT_EQ(compiled(), 1);
+  EXPECT_EQ(compiled(), 2);
   EXPECT_EQ(&kernel.name(), &lazy.name()) << "they are one";
 }
 
 TEST_F(LazyKernel, FirstRunsInEightThreads) {
   Kernel kernel = compileLazily(adding(1003));
   EXPECT_EQ(inEightThreads([&](int thread) { return addsRight(kernel, 1003, float(thread)); }), 0);
-  EXPECT_EQ(compiled(), 1);
+  EXPECT_EQ(compiled(), 2);
+}
+
+TEST_F(LazyKernel, CompilesWhatTheSizesOfACallNeed) {
+  Kernel kernel = compileLazily(attending(1004));
+  auto runs = [&](int queries) { return attendsRight(kernel, 1004, 20, 9, queries); };
+  EXPECT_TRUE(runs(1));
+  int forOne = compiled();
+  EXPECT_TRUE(runs(100));
+  int forMany = compiled();
+  EXPECT_GT(forMany, forOne);
+  EXPECT_TRUE(runs(2)) << "few, as one is";
+  EXPECT_EQ(compiled(), forMany);
+  compile(attending(1004));
+  int all = compiled();
+  EXPECT_GT(all, forMany) << "compile makes the rest";
+  EXPECT_TRUE(runs(12));
+  EXPECT_EQ(compiled(), all);
+}
+
+TEST_F(LazyKernel, FirstRunsInEightThreadsForDifferentSizes) {
+  Kernel kernel = compileLazily(attending(1005));
+  EXPECT_EQ(inEightThreads([&](int thread) { return attendsRight(kernel, 1005, 20, 9, 1 + 13 * thread); }), 0);
 }
 
 TEST_F(LazyKernel, ErrorsOfTheSourceAndTheOptionsAreFoundAtOnce) {
   EXPECT_THROW(compileLazily("attention a(x: f32[N]) {\n  y[n] = z[n]\n  return y\n}\n"), CompileError);
-  EXPECT_THROW(compileLazily(adding(1004), {.target = "pdp-11"}), CompileError);
+  EXPECT_THROW(compileLazily(adding(1006), {.target = "pdp-11"}), CompileError);
 }

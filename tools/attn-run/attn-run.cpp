@@ -115,7 +115,7 @@ int runTool(const std::vector<std::string> &words) {
   }
   if (arguments.threads)
     setNumThreads(*arguments.threads);
-  Kernel kernel = compile(readText(arguments.specification), arguments.options);
+  Kernel kernel = compileLazily(readText(arguments.specification), arguments.options);
   checkOutputNames(kernel.outputs(), arguments);
   Tensors inputs(makeInputs(kernel.inputs(), arguments));
   std::vector<std::vector<int64_t>> shapes = kernel.outputShapes(inputs.pointers<const DLTensor *>());

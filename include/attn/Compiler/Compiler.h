@@ -88,11 +88,12 @@ public:
 
   /// Runs on the caller's tensors. `inputs` has one tensor for each parameter; a scalar is a tensor of rank 0, or null
   /// for its default. `outputs` has one tensor for each output, of the dtype and shape that `outputShapes` gives.
-  /// Throws RunError; then nothing was written. What `compileLazily` gave is compiled first.
+  /// Throws RunError; then nothing was written. What a kernel of `compileLazily` lacks for these sizes is compiled
+  /// first.
   void run(const std::vector<const DLTensor *> &inputs, const std::vector<DLTensor *> &outputs) const;
 
   /// The shapes of the outputs for these inputs. Throws RunError where the inputs do not fit. What `compileLazily` gave
-  /// is compiled first: it says on which devices they may be.
+  /// is lowered first: it says on which devices they may be.
   std::vector<std::vector<int64_t>> outputShapes(const std::vector<const DLTensor *> &inputs) const;
 
   /// Runs the reference interpreter (double precision, plain loops) on the same tensors.
@@ -114,9 +115,10 @@ private:
 /// `attn` in the user's cache folder; none where the variable is empty. Thread-safe. Throws CompileError.
 ATTN_EXPORT Kernel compile(std::string_view source, const CompileOptions &options = {});
 
-/// The same kernel, but what runs of it is compiled when it first runs, and never where it does not: so are the kernels
-/// of which only the gradients may be wanted. Errors of the source and the options are thrown here; what `compile`
-/// finds later, when it makes machine code, is thrown by `Kernel::run`, as CompileError.
+/// The same kernel, but of its functions, which are for different sizes, each is compiled when a call first needs it,
+/// and never where none does; what one call needs, in as many threads as there are cores. Errors of the source and the
+/// options are thrown here; what `compile` finds later, when it makes machine code, is thrown by `Kernel::run`, as
+/// CompileError. `compile` makes what is missing.
 ATTN_EXPORT Kernel compileLazily(std::string_view source, const CompileOptions &options = {});
 
 /// Kernels compiled ahead of time.

@@ -229,7 +229,7 @@ typedef struct {
 } attn_device;
 
 /* What computes a kernel's outputs on processors that have some instructions. */
-typedef struct {
+typedef struct attn_program {
   int64_t intermediate_count;
   const attn_intermediate *intermediates;
   int64_t step_count;
@@ -242,6 +242,9 @@ typedef struct {
   const attn_device *device;                                   /* where the tensors are; NULL: in the CPU's memory */
   int64_t copies;            /* tensors in the CPU's memory are copied to the device and back */
   const attn_launch *launch; /* in place of some steps where it is for the call and the device; NULL: none */
+  /* Called before a call's first step: makes the functions that these sizes need and that are not there yet. Steps of
+   * which `replaced` is not 0 need none (NULL: all need one). An error code, or 0. NULL: all functions are there. */
+  int (*prepare)(const struct attn_program *program, const int64_t *replaced, const int64_t *sizes);
 } attn_program;
 
 typedef struct {
@@ -278,6 +281,9 @@ typedef struct {
   int64_t program_count;
   const attn_program *programs;
 } attn_bounds;
+
+/* The variant of a step that a call with these sizes, in the signature's order, takes. */
+const attn_variant *attn_choose_variant(const attn_step *step, const int64_t *sizes);
 
 /* Checks the tensors and runs the kernel on them. Returns a code of attn/Runtime/Runtime.h. */
 int attn_invoke(const attn_signature *signature, const DLTensor *const *tensors);
