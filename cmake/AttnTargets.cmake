@@ -3,6 +3,10 @@
 add_library(attn_flags INTERFACE)
 target_compile_options(attn_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-redundant-move>)
+if(CMAKE_UNITY_BUILD)
+  # Of unnamed namespaces outside a compiler's main file, which g++ takes for a header.
+  target_compile_options(attn_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 target_include_directories(attn_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
 if(ATTN_SANITIZE)

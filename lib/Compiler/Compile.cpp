@@ -14,6 +14,7 @@
 #include "Object.h"
 #include "Program.h"
 #include "TuningDatabase.h"
+#include "attn/Plan/Settings.h"
 #include "attn/Runtime/ThreadPool.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -102,6 +103,9 @@ static llvm::Expected<Shared> declareKernel(std::string_view source, CompileOpti
   llvm::Expected<Machine> machine = machineForTarget(options.target);
   if (!machine)
     return machine.takeError();
+  if (options.plan)
+    if (llvm::Error error = checkSettings(*options.plan))
+      return error;
   options.kernel = interface->name;
   Kernel::Implementation::Load load = [program, source = std::string(source), options, interface = *interface,
                                        machine = *machine, key]() mutable {

@@ -119,7 +119,7 @@ static bool canRunHere(const Target &target) {
   return true;
 }
 
-static llvm::Expected<Machine> describe(llvm::StringRef given) {
+static llvm::Expected<Machine> describeMachine(llvm::StringRef given) {
   Target target;
   std::string text = given.str();
   llvm::Expected<std::vector<CudaArchitecture>> architectures = takeArchitectures(text);
@@ -178,7 +178,7 @@ static llvm::Expected<Machine> describe(llvm::StringRef given) {
 llvm::Expected<Machine> attn::machineForTarget(llvm::StringRef given) {
   lowering::silenceHalide();
   try {
-    return describe(given);
+    return describeMachine(given);
   } catch (const Halide::Error &error) {
     return llvm::createStringError("the target " + given + " is none of Halide's: " + error.what());
   }

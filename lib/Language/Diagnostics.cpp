@@ -31,12 +31,12 @@ StringRef attn::language::findNearest(StringRef name, llvm::ArrayRef<StringRef> 
   return best;
 }
 
-Diagnostic &Diagnostic::suggest(StringRef name, llvm::ArrayRef<StringRef> candidates) {
+SourceError &SourceError::suggest(StringRef name, llvm::ArrayRef<StringRef> candidates) {
   StringRef nearest = findNearest(name, candidates);
   return nearest.empty() ? *this : help("did you mean `" + nearest.str() + "`?");
 }
 
-Diagnostic &Diagnostics::error(StringRef where, std::string message) {
+SourceError &Diagnostics::error(StringRef where, std::string message) {
   return diagnostics.emplace_back(where, std::move(message));
 }
 
@@ -70,14 +70,14 @@ void Diagnostics::printMessage(llvm::raw_ostream &os, StringRef where, StringRef
 }
 
 void Diagnostics::print(llvm::raw_ostream &os) const {
-  std::vector<const Diagnostic *> ordered;
+  std::vector<const SourceError *> ordered;
   std::set<std::pair<const char *, StringRef>> seen;
-  for (const Diagnostic &diagnostic : diagnostics)
+  for (const SourceError &diagnostic : diagnostics)
     if (seen.insert({diagnostic.where.data(), diagnostic.message}).second)
       ordered.push_back(&diagnostic);
   llvm::stable_sort(ordered,
-                    [](const Diagnostic *a, const Diagnostic *b) { return a->where.data() < b->where.data(); });
-  for (const Diagnostic *diagnostic : llvm::ArrayRef(ordered).take_front(maximumPrinted)) {
+                    [](const SourceError *a, const SourceError *b) { return a->where.data() < b->where.data(); });
+  for (const SourceError *diagnostic : llvm::ArrayRef(ordered).take_front(maximumPrinted)) {
     printMessage(os, diagnostic->where, "error", diagnostic->message);
     for (const auto &[place, text] : diagnostic->notes)
       printMessage(os, place, "note", text);

@@ -25,22 +25,22 @@ namespace attn::language {
 
 /// One error with what explains it. `where` is a piece of the source buffer: its start is the caret, its
 /// length the underline.
-class Diagnostic {
+class SourceError {
 public:
-  Diagnostic(llvm::StringRef where, std::string message) : where(where), message(std::move(message)) {}
+  SourceError(llvm::StringRef where, std::string message) : where(where), message(std::move(message)) {}
 
   /// Adds a `note:` that points at another place.
-  Diagnostic &note(llvm::StringRef place, std::string text) {
+  SourceError &note(llvm::StringRef place, std::string text) {
     notes.push_back({place, std::move(text)});
     return *this;
   }
   /// Adds a `help:` line: what to write instead.
-  Diagnostic &help(std::string text) {
+  SourceError &help(std::string text) {
     helps.push_back(std::move(text));
     return *this;
   }
   /// Adds `help: did you mean …?` where a candidate is near `name`.
-  Diagnostic &suggest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates);
+  SourceError &suggest(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef> candidates);
 
   llvm::StringRef where;
   std::string message;
@@ -53,7 +53,7 @@ public:
   explicit Diagnostics(const llvm::SourceMgr &sources) : sources(sources) {}
 
   /// Reports an error at `where`. The reference stays valid; a repeated error (same place, same text) is printed once.
-  Diagnostic &error(llvm::StringRef where, std::string message);
+  SourceError &error(llvm::StringRef where, std::string message);
   bool hasErrors() const { return !diagnostics.empty(); }
   /// How many errors there are, to see whether a step added one.
   size_t count() const { return diagnostics.size(); }
@@ -64,7 +64,7 @@ private:
   void printMessage(llvm::raw_ostream &os, llvm::StringRef where, llvm::StringRef kind, llvm::StringRef message) const;
 
   const llvm::SourceMgr &sources;
-  std::deque<Diagnostic> diagnostics;
+  std::deque<SourceError> diagnostics;
 };
 
 /// The candidate nearest to `name` by edit distance, or nothing where none is near enough to be what was meant.

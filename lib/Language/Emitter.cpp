@@ -23,8 +23,8 @@ Location Emitter::location(StringRef text) const {
   return FileLineColLoc::get(builder.getContext(), sources.getMemoryBuffer(file)->getBufferIdentifier(), line, column);
 }
 
-language::Diagnostic &Emitter::error(StringRef where, std::string message) {
-  Diagnostic &diagnostic = diagnostics.error(where, std::move(message));
+language::SourceError &Emitter::error(StringRef where, std::string message) {
+  SourceError &diagnostic = diagnostics.error(where, std::move(message));
   for (StringRef call : llvm::reverse(calls))
     diagnostic.note(call, "in this call");
   return diagnostic;
@@ -84,8 +84,8 @@ Value Emitter::toAnnotated(const Statement &statement, Value value, Type wanted)
   bool same = isFloat(value) && isa<FloatType>(wanted);
   bool widened = isInteger(value) && isa<FloatType>(wanted);
   if (!same && !widened) {
-    language::Diagnostic &report = error(statement.dtype, formatv("`{0}` is annotated {1}, but its value is {2}",
-                                                                  statement.name, statement.dtype, describe(value)));
+    language::SourceError &report = error(statement.dtype, formatv("`{0}` is annotated {1}, but its value is {2}",
+                                                                   statement.name, statement.dtype, describe(value)));
     report.note(statement.value->text, "the value is this");
     if (isBool(value))
       report.help("`bool` is not a number: write select(condition, 1, 0)");
@@ -197,7 +197,7 @@ Value Emitter::emitInteger(const Expression &expression, const llvm::Twine &user
   Value value = emitNumber(expression, user);
   if (!value || isInteger(value))
     return value;
-  language::Diagnostic &report =
+  language::SourceError &report =
       error(expression.text, formatv("{0} must be an integer, but this is a float", user.str()));
   report.help("`//` divides and rounds down; i64(x) rounds toward zero");
   return {};

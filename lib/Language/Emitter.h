@@ -49,7 +49,7 @@ private:
   mlir::Value toFloat(mlir::Value value);
   /// Makes both floats where one is.
   void unify(mlir::Value &lhs, mlir::Value &rhs);
-  Diagnostic &error(StringRef where, std::string message);
+  SourceError &error(StringRef where, std::string message);
 
   // --- Operators (EmitOperators.cpp) ----------------------------------------------------------
 

@@ -179,7 +179,7 @@ private:
     bool printable = length > 1 || llvm::isPrint(c);
     if (length != 0 && printable) {
       StringRef text = rest.take_front(length);
-      Diagnostic &error = diagnostics.error(text, llvm::formatv("unexpected character `{0}`", text));
+      SourceError &error = diagnostics.error(text, llvm::formatv("unexpected character `{0}`", text));
       if (length > 1)
         error.help("names are made of the letters a-z and A-Z, digits and underscores");
       if (c == '@')

@@ -26,7 +26,7 @@ ExpressionPtr ExpressionParser::parsePrimary() {
   case TokenKind::Name:
     return parseNamed();
   default: {
-    Diagnostic &error = unexpected("an expression");
+    SourceError &error = unexpected("an expression");
     if (at(TokenKind::Plus))
       error.help("there is no unary plus");
     if (at(TokenKind::Equal) && previous().is(TokenKind::Equal))
@@ -168,7 +168,7 @@ ExpressionPtr ExpressionParser::finishList(ExpressionPtr node, const std::vector
 
 bool ExpressionParser::parseName(StringRef &name, StringRef what) {
   if (!at(TokenKind::Name)) {
-    Diagnostic &error = unexpected(what);
+    SourceError &error = unexpected(what);
     if (llvm::is_contained({TokenKind::Attention, TokenKind::Def, TokenKind::Return, TokenKind::Where, TokenKind::And,
                             TokenKind::Or, TokenKind::Not},
                            current().kind))

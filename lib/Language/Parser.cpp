@@ -42,7 +42,7 @@ public:
       else if (at(TokenKind::Def))
         parseFunction(file);
       else {
-        Diagnostic &error = unexpected("`attention` or `def`");
+        SourceError &error = unexpected("`attention` or `def`");
         if (at(TokenKind::SlashSlash))
           error.help("a comment begins with `#`");
         error.suggest(current().text, {"attention", "def"});

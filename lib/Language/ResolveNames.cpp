@@ -31,7 +31,7 @@ void Resolver::resolveName(const NameExpression &expression) {
     return;
   }
   if (currentFunction) {
-    Diagnostic &error =
+    SourceError &error =
         diagnostics.error(name, formatv("unknown name `{0}` in function `{1}`", name, currentFunction->name));
     error.suggest(name, currentFunction->parameters)
         .help("a function sees its parameters only: pass the value as an argument");
@@ -63,7 +63,7 @@ void Resolver::resolveName(const NameExpression &expression) {
 }
 
 void Resolver::unknownName(StringRef name) {
-  Diagnostic &error = diagnostics.error(name, formatv("unknown name `{0}`", name));
+  SourceError &error = diagnostics.error(name, formatv("unknown name `{0}`", name));
   if (functions.find(name, name.data()) || findBuiltin(name) || isReduction(name) || isDtype(name)) {
     error.message = formatv("`{0}` is a function and needs arguments", name);
     error.help(isReduction(name) ? formatv("write `{0}[n](…)`", name) : formatv("write `{0}(…)`", name));
@@ -110,7 +110,7 @@ void Resolver::resolveCall(const CallExpression &expression) {
   StringRef name = expression.name;
   size_t count = expression.arguments.size();
   Binding &binding = bindings[&expression];
-  auto wrongCount = [&](size_t expected, StringRef signature) -> Diagnostic & {
+  auto wrongCount = [&](size_t expected, StringRef signature) -> SourceError & {
     return diagnostics
         .error(expression.text, formatv("`{0}` takes {1} argument{2}, but {3} {4} given", name, expected,
                                         expected == 1 ? "" : "s", count, count == 1 ? "is" : "are"))
@@ -169,7 +169,7 @@ void Resolver::unknownFunction(StringRef name) {
   for (const BuiltinInfo &info : builtins())
     candidates.push_back(info.name);
   candidates.insert(candidates.end(), {"sum", "max", "min", "softmax", "logsumexp"});
-  Diagnostic &error = diagnostics.error(name, formatv("unknown function `{0}`", name));
+  SourceError &error = diagnostics.error(name, formatv("unknown function `{0}`", name));
   if (name == "where")
     error.help("write `select(condition, a, b)`");
   else
@@ -207,7 +207,7 @@ void Resolver::resolveSubscript(const SubscriptExpression &expression) {
     return;
   if (tensor->shape.size() != expression.subscripts.size()) {
     size_t rank = tensor->shape.size(), count = expression.subscripts.size();
-    Diagnostic &error =
+    SourceError &error =
         rank == 0 ? diagnostics.error(name, formatv("`{0}` is a scalar and cannot be subscripted", name))
                   : diagnostics.error(expression.text,
                                       formatv("`{0}` has {1} dimension{2}, but {3} subscript{4} given", name, rank,

@@ -11,7 +11,7 @@ using llvm::formatv;
 
 bool StatementParser::parseStatement(Kernel &kernel) {
   if (!at(TokenKind::Name)) {
-    Diagnostic &error = unexpected("a statement");
+    SourceError &error = unexpected("a statement");
     if (at(TokenKind::SlashSlash))
       error.help("a comment begins with `#`");
     else
@@ -33,7 +33,7 @@ bool StatementParser::parseDefinition(Statement &statement) {
   if (accept(TokenKind::Colon) && !parseDtype(statement.dtype))
     return false;
   if (!at(TokenKind::Equal)) {
-    Diagnostic &error = unexpected("`=`");
+    SourceError &error = unexpected("`=`");
     if (at(TokenKind::EqualEqual))
       error.help("`==` compares; to define write `=`");
     if (at(TokenKind::LParen))
@@ -65,7 +65,7 @@ bool StatementParser::parseReturn(Kernel &kernel) {
 
 bool StatementParser::parseDtype(StringRef &dtype) {
   if (!at(TokenKind::Name) || !isDtype(current().text)) {
-    Diagnostic &error = unexpected("a dtype");
+    SourceError &error = unexpected("a dtype");
     StringRef meant = llvm::StringSwitch<StringRef>(at(TokenKind::Name) ? current().text : "")
                           .Cases({"float", "float32", "fp32"}, "f32")
                           .Cases({"double", "float64", "fp64"}, "f64")
@@ -90,7 +90,7 @@ bool StatementParser::parseDtype(StringRef &dtype) {
 bool StatementParser::parseEndOfLine(StringRef what) {
   if (accept(TokenKind::Newline) || at(TokenKind::End) || at(TokenKind::RBrace))
     return true;
-  Diagnostic &error = unexpected(("an operator or the end of " + what).str());
+  SourceError &error = unexpected(("an operator or the end of " + what).str());
   if (at(TokenKind::Equal))
     error.help("`=` defines; to compare write `==`");
   else if (at(TokenKind::RParen) || at(TokenKind::RBracket))

@@ -50,7 +50,7 @@ bool TokenCursor::close(TokenKind kind, Token opened, StringRef alternatives) {
     return true;
   }
   StringRef bracket = kind == TokenKind::RParen ? "`)`" : kind == TokenKind::RBracket ? "`]`" : "`}`";
-  Diagnostic &error = unexpected(alternatives.empty() ? bracket.str() : (alternatives + " or " + bracket).str());
+  SourceError &error = unexpected(alternatives.empty() ? bracket.str() : (alternatives + " or " + bracket).str());
   error.note(opened.text, formatv("to close this `{0}`", opened.text));
   if (at(TokenKind::Equal))
     error.help("`=` defines; to compare write `==`");
@@ -72,7 +72,7 @@ void TokenCursor::continueLine() {
     position = next;
 }
 
-Diagnostic &TokenCursor::unexpected(StringRef expected) {
+SourceError &TokenCursor::unexpected(StringRef expected) {
   if (at(TokenKind::Bad))
     return muted;
   if (at(TokenKind::Newline))

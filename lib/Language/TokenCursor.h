@@ -51,7 +51,7 @@ public:
   void continueLine();
 
   /// Reports that `expected` is not what stands here.
-  Diagnostic &unexpected(llvm::StringRef expected);
+  SourceError &unexpected(llvm::StringRef expected);
 
   // --- Recovery -------------------------------------------------------------------------------
 
@@ -78,8 +78,8 @@ private:
   std::vector<Token> tokens;
   size_t position = 0;
   llvm::StringRef closed;
-  unsigned depth = 0;       ///< Open brackets, inside which newlines mean nothing.
-  Diagnostic muted{"", ""}; ///< Takes what is said about text that was reported already.
+  unsigned depth = 0;        ///< Open brackets, inside which newlines mean nothing.
+  SourceError muted{"", ""}; ///< Takes what is said about text that was reported already.
 };
 
 } // namespace attn::language

@@ -16,10 +16,6 @@ using llvm::Expected;
 using mlir::Type;
 using mlir::Value;
 
-static Error fail(const llvm::formatv_object_base &text) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), text.str());
-}
-
 int64_t ReferenceTensor::elementCount() const {
   int64_t count = 1;
   for (int64_t extent : shape)
@@ -30,14 +26,15 @@ int64_t ReferenceTensor::elementCount() const {
 Expected<int64_t> Environment::evaluate(SizeAttr size) const {
   std::optional<int64_t> value = size.evaluate(sizes);
   if (!value)
-    return fail(llvm::formatv("size {0} cannot be computed: it divides by zero or overflows", size.str()));
+    return llvm::createStringError(
+        llvm::formatv("size {0} cannot be computed: it divides by zero or overflows", size.str()).str());
   return *value;
 }
 
 Expected<int64_t> Environment::extent(SizeAttr size) const {
   Expected<int64_t> value = evaluate(size);
   if (value && *value < 0)
-    return fail(llvm::formatv("size {0} is negative: {1}", size.str(), *value));
+    return llvm::createStringError(llvm::formatv("size {0} is negative: {1}", size.str(), *value).str());
   return value;
 }
 
@@ -50,7 +47,7 @@ Expected<std::vector<int64_t>> Environment::evaluate(AttnTensorType type) const 
       return dimension.takeError();
     shape.push_back(*dimension);
     if (*dimension != 0 && llvm::MulOverflow(count, *dimension, count))
-      return fail(llvm::formatv("a tensor of type {0} has too many elements", type));
+      return llvm::createStringError(llvm::formatv("a tensor of type {0} has too many elements", type).str());
   }
   return shape;
 }
@@ -88,8 +85,10 @@ void KernelRun::define(Value value, Tensor tensor) {
 Error KernelRun::readInputs(ArrayRef<ReferenceTensor> inputs) {
   for (auto [index, input] : llvm::enumerate(inputs)) {
     if (static_cast<int64_t>(input.values.size()) != input.elementCount())
-      return fail(llvm::formatv("{0}: has {1} values, but must have {2} for its shape", kernel.getParameterName(index),
-                                input.values.size(), input.elementCount()));
+      return llvm::createStringError(llvm::formatv("{0}: has {1} values, but must have {2} for its shape",
+                                                   kernel.getParameterName(index), input.values.size(),
+                                                   input.elementCount())
+                                         .str());
     Type scalar = kernel.getParameterType(index).getComputeType();
     Tensor tensor{input.shape, {}};
     tensor.cells.reserve(input.values.size());

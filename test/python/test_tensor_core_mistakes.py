@@ -4,11 +4,10 @@ Each text of a kernel with one mistake must give wrong numbers, or an error of t
 """
 
 import ctypes
-import subprocess
 
 import pytest
 import torch
-from emulated import CUDA, Library, emit
+from emulated import Library, compile_library, emit
 from tensor_core_cases import FEATURES
 from tensor_core_runs import MMA, PRODUCER, TOLERANCE, WGMMA, kernels, run  # noqa: F401 (a fixture)
 
@@ -295,7 +294,7 @@ extern "C" void run(int number, unsigned seed, char *message) {
 def test_the_emulator_reports_what_is_undefined(tmp_path):
     source, target = tmp_path / "wrong.cpp", tmp_path / "wrong.so"
     source.write_text(WRONG)
-    subprocess.run(["g++", "-std=c++17", "-O1", "-fPIC", "-shared", f"-I{CUDA}", source, "-o", target], check=True)
+    compile_library(source, target)
     library, message = ctypes.CDLL(str(target)), ctypes.create_string_buffer(512)
 
     def error(number):

@@ -13,7 +13,7 @@
 using namespace attn;
 using testing::ElementsAre;
 
-static const char *const kernelText = R"(
+static const char *const blocksText = R"(
 attn.kernel @blocks(%x: !attn.tensor<[H, M, N], f32>) {
   %added = attn.tensor "added"(%n: N) : f32 {
     %0 = arith.constant 0.0 : f32
@@ -98,7 +98,7 @@ protected:
     return error;
   }
 
-  std::unique_ptr<NativeSignature> signature = signatureOf(kernelText, nullptr);
+  std::unique_ptr<NativeSignature> signature = signatureOf(blocksText, nullptr);
   std::vector<float> sums, ofRows; ///< What the last run has written.
   // Arguments are numbered: 0 x, 1 H, 2 M, 3 N, 4 added, 5 row, 6 the pairs; 7 to 12 the axes h, m and n, 13 keys.
   const attn_instruction h[1] = {{ATTN_PUSH_SIZE, 0}}, m[1] = {{ATTN_PUSH_SIZE, 1}}, n[1] = {{ATTN_PUSH_SIZE, 2}};
@@ -111,7 +111,7 @@ protected:
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {4, 0, ofAdded}, {5, 0, ofRow}};
   attn_blocks blocks = {0, 3, 1, 3, shape, 3, tensors};
-  attn_program program = {1, &intermediate, 3, steps, 1, &blocks, 0, nullptr, nullptr, nullptr, 0, nullptr};
+  attn_program program = {1, &intermediate, 3, steps, 1, &blocks, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
 };
 
 } // namespace

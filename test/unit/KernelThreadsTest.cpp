@@ -17,7 +17,7 @@
 using namespace attn;
 
 /// A kernel that adds a number, so that two numbers make two kernels.
-static std::string adding(int number) {
+static std::string addition(int number) {
   return fmt::format("attention add(x: f32[N]) {{\n  y[n] = x[n] + {}.0\n  return y\n}}\n", number);
 }
 
@@ -49,7 +49,7 @@ static bool addsRight(const Kernel &kernel, int number, float value) {
 }
 
 TEST(Threads, EightCallOneKernel) {
-  Kernel kernel = compile(adding(3));
+  Kernel kernel = compile(addition(3));
   EXPECT_EQ(inEightThreads([&](int thread) {
               bool right = true;
               for (int call = 0; call < 1000; ++call)
@@ -65,7 +65,7 @@ TEST(Threads, EightCompileAtOnce) {
               bool right = true;
               for (int call = 0; call < 1000; ++call) {
                 int number = call % 4 == 0 ? 100 : 200 + thread * 4 + call % 4;
-                right &= addsRight(compile(adding(number)), number, float(call));
+                right &= addsRight(compile(addition(number)), number, float(call));
               }
               return right;
             }),
@@ -110,7 +110,7 @@ TEST(Threads, EightCompileDifferentAttentionsAtOnce) {
 }
 
 TEST(Threads, ErrorsBelongToTheirThread) {
-  Kernel kernel = compile(adding(3));
+  Kernel kernel = compile(addition(3));
   EXPECT_EQ(inEightThreads([&](int thread) {
               TestTensor x("f32", {thread + 1}), y("f32", {thread + 2});
               for (int call = 0; call < 100; ++call) {
@@ -207,7 +207,7 @@ protected:
 } // namespace
 
 TEST_F(LazyKernel, IsCompiledWhenItFirstRuns) {
-  Kernel kernel = compileLazily(adding(1001));
+  Kernel kernel = compileLazily(addition(1001));
   EXPECT_EQ(kernel.name(), "add");
   TestTensor x("f32", {3}), y("f32", {3});
   kernel.reference({&x.tensor}, {&y.tensor});
@@ -220,15 +220,15 @@ TEST_F(LazyKernel, IsCompiledWhenItFirstRuns) {
 }
 
 TEST_F(LazyKernel, IsCompiledWhereSomebodyAsksForIt) {
-  Kernel lazy = compileLazily(adding(1002));
+  Kernel lazy = compileLazily(addition(1002));
   EXPECT_EQ(compiled(), 0);
-  Kernel kernel = compile(adding(1002));
+  Kernel kernel = compile(addition(1002));
   EXPECT_EQ(compiled(), 2);
   EXPECT_EQ(&kernel.name(), &lazy.name()) << "they are one";
 }
 
 TEST_F(LazyKernel, FirstRunsInEightThreads) {
-  Kernel kernel = compileLazily(adding(1003));
+  Kernel kernel = compileLazily(addition(1003));
   EXPECT_EQ(inEightThreads([&](int thread) { return addsRight(kernel, 1003, float(thread)); }), 0);
   EXPECT_EQ(compiled(), 2);
 }
@@ -257,5 +257,5 @@ TEST_F(LazyKernel, FirstRunsInEightThreadsForDifferentSizes) {
 
 TEST_F(LazyKernel, ErrorsOfTheSourceAndTheOptionsAreFoundAtOnce) {
   EXPECT_THROW(compileLazily("attention a(x: f32[N]) {\n  y[n] = z[n]\n  return y\n}\n"), CompileError);
-  EXPECT_THROW(compileLazily(adding(1006), {.target = "pdp-11"}), CompileError);
+  EXPECT_THROW(compileLazily(addition(1006), {.target = "pdp-11"}), CompileError);
 }

@@ -8,11 +8,11 @@
 #include <gmock/gmock.h>
 
 namespace {
-class PlacedSum : public ReferenceFixture {
+class SumsWithPlaces : public ReferenceFixture {
 protected:
   /// That of a statement y[at: G, d: D] with a sum over h: H of `term`, where `condition`; `clamped` is h // 4,
   /// clamped.
-  std::optional<attn::PlacedSum> sumOf(const std::string &condition, const std::string &term = "%x") {
+  std::optional<PlacedSum> sumOf(const std::string &condition, const std::string &term = "%x") {
     attn::KernelOp kernel = parse((llvm::Twine(R"(
 attn.kernel @f(%part: !attn.tensor<[H, D], f32>, %table: !attn.tensor<[G], f32>, %visible: !attn.tensor<[H], i1>) {
   %y = attn.tensor "y"(%at: G, %d: D) : f32 {
@@ -39,15 +39,15 @@ attn.kernel @f(%part: !attn.tensor<[H, D], f32>, %table: !attn.tensor<[G], f32>,
 })")
                                       .str());
     statement = *kernel.getBody().front().getOps<attn::TensorOp>().begin();
-    return attn::PlacedSum::of(mlir::cast<attn::DefinitionOpInterface>(statement.getOperation()));
+    return PlacedSum::of(mlir::cast<attn::DefinitionOpInterface>(statement.getOperation()));
   }
 
   attn::TensorOp statement;
 };
 } // namespace
 
-TEST_F(PlacedSum, SaysWhereTermsBelong) {
-  std::optional<attn::PlacedSum> found = sumOf("%is_place");
+TEST_F(SumsWithPlaces, SaysWhereTermsBelong) {
+  std::optional<PlacedSum> found = sumOf("%is_place");
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->isPlace(0));
   EXPECT_FALSE(found->isPlace(1));
@@ -56,14 +56,14 @@ TEST_F(PlacedSum, SaysWhereTermsBelong) {
   EXPECT_EQ(attn::costOf(statement.getOperation()).flops.str(), "D·H"); // not for each place
 }
 
-TEST_F(PlacedSum, MayHaveOtherConditions) {
-  std::optional<attn::PlacedSum> found = sumOf("%both");
+TEST_F(SumsWithPlaces, MayHaveOtherConditions) {
+  std::optional<PlacedSum> found = sumOf("%both");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->conditions.size(), 1u);
 }
 
 /// What is not clamped may be no place at all, and what depends on the place is another term at each.
-TEST_F(PlacedSum, IsNoSumWhoseTermsHaveNoneOrSeveral) {
+TEST_F(SumsWithPlaces, IsNoSumWhoseTermsHaveNoneOrSeveral) {
   EXPECT_FALSE(sumOf("%is_quotient"));
   EXPECT_FALSE(sumOf("%is_seen"));
   EXPECT_FALSE(sumOf("%is_place", "%own"));

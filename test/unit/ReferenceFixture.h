@@ -14,10 +14,10 @@
 
 #include <limits>
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 class ReferenceFixture : public testing::Test {
 protected:
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+
   ReferenceFixture() { context.loadDialect<attn::AttnDialect, mlir::arith::ArithDialect, mlir::math::MathDialect>(); }
 
   /// The first kernel of `text`.

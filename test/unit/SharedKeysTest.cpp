@@ -9,7 +9,7 @@
 using testing::ElementsAre;
 
 namespace {
-class SharedKeys : public ReferenceFixture {
+class KeysOfRows : public ReferenceFixture {
 protected:
   /// What a sum over keys reads; %group is h // G, %of_four is h // 4.
   struct Formulas {
@@ -70,7 +70,7 @@ attn.kernel @f(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32
   attn.return %out : !attn.tensor<[H, M, D], f32> as f32
 })");
     std::vector<std::string> found;
-    for (const attn::SharedKeys &each : attn::sharedKeys(*kernel.getOps<attn::WeightedSumOp>().begin())) {
+    for (const SharedKeys &each : attn::sharedKeys(*kernel.getOps<attn::WeightedSumOp>().begin())) {
       mlir::StringAttr name = mlir::cast<mlir::StringAttr>(
           mlir::cast<attn::WeightedSumOp>(each.index.getOwner()->getParentOp()).getIndices()[each.position()]);
       found.push_back(name.str() + (each.group ? " in groups of " + each.group.str() : "") +
@@ -81,18 +81,18 @@ attn.kernel @f(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32
 };
 } // namespace
 
-TEST_F(SharedKeys, AreThoseOfAGroup) {
+TEST_F(KeysOfRows, AreThoseOfAGroup) {
   EXPECT_THAT(shared({}), ElementsAre("h in groups of G", "m"));
   EXPECT_THAT(shared({.key = "%of_four", .value = "%of_four"}), ElementsAre("h in groups of 4", "m"));
   EXPECT_THAT(shared({.key = "%page", .value = "%page"}), ElementsAre("h in groups of G", "m"));
   EXPECT_THAT(shared({.value = "%c4"}), ElementsAre("h in groups of G", "m"));
 }
 
-TEST_F(SharedKeys, AreThoseOfAllWhereNoneHasItsOwn) {
+TEST_F(KeysOfRows, AreThoseOfAllWhereNoneHasItsOwn) {
   EXPECT_THAT(shared({.key = "%c4", .value = "%c4"}), ElementsAre("h", "m"));
 }
 
-TEST_F(SharedKeys, AreNotThoseOfTwoGroupings) {
+TEST_F(KeysOfRows, AreNotThoseOfTwoGroupings) {
   EXPECT_THAT(shared({.value = "%of_four"}), ElementsAre("m"));
   EXPECT_THAT(shared({.value = "%h"}), ElementsAre("m"));
   EXPECT_THAT(shared({.key = "%h"}), ElementsAre("m"));
@@ -100,20 +100,20 @@ TEST_F(SharedKeys, AreNotThoseOfTwoGroupings) {
   EXPECT_THAT(shared({.value = "%m"}), ElementsAre("h in groups of G"));
 }
 
-TEST_F(SharedKeys, AreNotThoseOfGroupsThatMayBeNegativeOrOfOne) {
+TEST_F(KeysOfRows, AreNotThoseOfGroupsThatMayBeNegativeOrOfOne) {
   EXPECT_THAT(shared({.sharers = "attn.size H - M"}), ElementsAre("m"));
   EXPECT_THAT(shared({.sharers = "arith.constant 1 : i64"}), ElementsAre("m"));
   EXPECT_THAT(shared({.sharers = "attn.size H * M"}), ElementsAre("h in groups of H * M", "m"));
 }
 
-TEST_F(SharedKeys, MayHaveRangesOfTheirOwn) {
+TEST_F(KeysOfRows, MayHaveRangesOfTheirOwn) {
   EXPECT_THAT(shared({.limit = "%length"}), ElementsAre("h in groups of G", "m"));
   EXPECT_THAT(shared({.limit = "%window"}), ElementsAre("h in groups of G, not the range", "m"));
   EXPECT_THAT(shared({.limit = "%m"}), ElementsAre("h in groups of G", "m, not the range"));
   EXPECT_THAT(shared({.key = "%c4", .value = "%c4", .limit = "%length"}), ElementsAre("h, not the range", "m"));
 }
 
-TEST_F(SharedKeys, ReadKeysInTheSumsOfWeightsToo) {
+TEST_F(KeysOfRows, ReadKeysInTheSumsOfWeightsToo) {
   std::string product = R"(attn.reduce sum(%d: D) : f32 {
       %a = attn.read %k[KEY, %n, %d] : !attn.tensor<[H, N, D], f32>
       attn.yield %a : f32
@@ -126,10 +126,10 @@ TEST_F(SharedKeys, ReadKeysInTheSumsOfWeightsToo) {
   EXPECT_THAT(with("%h"), ElementsAre("m"));
 }
 
-TEST_F(SharedKeys, CountsGroups) {
+TEST_F(KeysOfRows, CountsGroups) {
   shared({});
   attn::WeightedSumOp sum = *(*module->getOps<attn::KernelOp>().begin()).getOps<attn::WeightedSumOp>().begin();
-  attn::SharedKeys heads = attn::sharedKeys(sum).front();
+  SharedKeys heads = attn::sharedKeys(sum).front();
   auto at = [](attn::SizeAttr size, int64_t heads, int64_t group) {
     llvm::StringMap<int64_t> sizes = {{"H", heads}, {"G", group}};
     return *size.evaluate(sizes);

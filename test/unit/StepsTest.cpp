@@ -6,14 +6,14 @@
 
 #include "RuntimeTest.h"
 
-#include "lib/Runtime/HalideBuffer.h"
 #include "attn/Runtime/ThreadPool.h"
+#include "lib/Runtime/HalideBuffer.h"
 
 #include <sys/mman.h>
 
 using namespace attn;
 
-static const char *const kernelText = R"(
+static const char *const stepsText = R"(
 attn.kernel @steps(%x: !attn.tensor<[M, N], f32>) {
   %y = attn.tensor "y"(%m: M, %n: N) : f32 {
     %0 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
@@ -90,7 +90,7 @@ protected:
     return attn_invoke(&table, tensors);
   }
 
-  std::unique_ptr<NativeSignature> signature = signatureOf(kernelText, nullptr);
+  std::unique_ptr<NativeSignature> signature = signatureOf(stepsText, nullptr);
   // Arguments are numbered: 0 x, 1 M, 2 N, 3 y, 4 the intermediate.
   const attn_instruction rows[1] = {{ATTN_PUSH_SIZE, 0}};
   const attn_instruction columns[5] = {{ATTN_PUSH_SIZE, 1},
@@ -106,7 +106,7 @@ protected:
   attn_variant first[2] = {{&limit, 1, firstArguments, few}, {nullptr, 1, firstArguments, many}};
   attn_variant second = {nullptr, 2, lastArguments, last};
   attn_step steps[2] = {{{}, first}, {{}, &second}};
-  attn_program program = {1, &intermediate, 2, steps, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr};
+  attn_program program = {1, &intermediate, 2, steps, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
   int programs = 1;
 };
 
@@ -195,7 +195,7 @@ TEST_F(Steps, GetACopyOfWhatSpansTooMuch) {
   const int64_t firstInput[] = {0};
   const attn_variant reader = {nullptr, 1, firstInput, readsTheLast};
   const attn_step only = {{}, &reader};
-  program = {0, nullptr, 1, &only, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr};
+  program = {0, nullptr, 1, &only, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
   TestTensor x("f32", {2, 3}), y("f32", {2, 3});
   x.strides[0] = int64_t(1) << 30;
   size_t bytes = (x.strides[0] + 3) * sizeof(float);
