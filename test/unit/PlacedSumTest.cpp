@@ -12,7 +12,7 @@ class SumsWithPlaces : public ReferenceFixture {
 protected:
   /// That of a statement y[at: G, d: D] with a sum over h: H of `term`, where `condition`; `clamped` is h // 4,
   /// clamped.
-  std::optional<PlacedSum> sumOf(const std::string &condition, const std::string &term = "%x") {
+  std::optional<attn::PlacedSum> sumOf(const std::string &condition, const std::string &term = "%x") {
     attn::KernelOp kernel = parse((llvm::Twine(R"(
 attn.kernel @f(%part: !attn.tensor<[H, D], f32>, %table: !attn.tensor<[G], f32>, %visible: !attn.tensor<[H], i1>) {
   %y = attn.tensor "y"(%at: G, %d: D) : f32 {
@@ -39,7 +39,7 @@ attn.kernel @f(%part: !attn.tensor<[H, D], f32>, %table: !attn.tensor<[G], f32>,
 })")
                                       .str());
     statement = *kernel.getBody().front().getOps<attn::TensorOp>().begin();
-    return PlacedSum::of(mlir::cast<attn::DefinitionOpInterface>(statement.getOperation()));
+    return attn::PlacedSum::of(mlir::cast<attn::DefinitionOpInterface>(statement.getOperation()));
   }
 
   attn::TensorOp statement;
@@ -47,7 +47,7 @@ attn.kernel @f(%part: !attn.tensor<[H, D], f32>, %table: !attn.tensor<[G], f32>,
 } // namespace
 
 TEST_F(SumsWithPlaces, SaysWhereTermsBelong) {
-  std::optional<PlacedSum> found = sumOf("%is_place");
+  std::optional<attn::PlacedSum> found = sumOf("%is_place");
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->isPlace(0));
   EXPECT_FALSE(found->isPlace(1));
@@ -57,7 +57,7 @@ TEST_F(SumsWithPlaces, SaysWhereTermsBelong) {
 }
 
 TEST_F(SumsWithPlaces, MayHaveOtherConditions) {
-  std::optional<PlacedSum> found = sumOf("%both");
+  std::optional<attn::PlacedSum> found = sumOf("%both");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->conditions.size(), 1u);
 }

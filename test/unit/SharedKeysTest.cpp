@@ -70,7 +70,7 @@ attn.kernel @f(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32
   attn.return %out : !attn.tensor<[H, M, D], f32> as f32
 })");
     std::vector<std::string> found;
-    for (const SharedKeys &each : attn::sharedKeys(*kernel.getOps<attn::WeightedSumOp>().begin())) {
+    for (const attn::SharedKeys &each : attn::sharedKeys(*kernel.getOps<attn::WeightedSumOp>().begin())) {
       mlir::StringAttr name = mlir::cast<mlir::StringAttr>(
           mlir::cast<attn::WeightedSumOp>(each.index.getOwner()->getParentOp()).getIndices()[each.position()]);
       found.push_back(name.str() + (each.group ? " in groups of " + each.group.str() : "") +
@@ -129,7 +129,7 @@ TEST_F(KeysOfRows, ReadKeysInTheSumsOfWeightsToo) {
 TEST_F(KeysOfRows, CountsGroups) {
   shared({});
   attn::WeightedSumOp sum = *(*module->getOps<attn::KernelOp>().begin()).getOps<attn::WeightedSumOp>().begin();
-  SharedKeys heads = attn::sharedKeys(sum).front();
+  attn::SharedKeys heads = attn::sharedKeys(sum).front();
   auto at = [](attn::SizeAttr size, int64_t heads, int64_t group) {
     llvm::StringMap<int64_t> sizes = {{"H", heads}, {"G", group}};
     return *size.evaluate(sizes);
