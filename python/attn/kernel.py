@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from . import _attn, arrays, nvrtc
+from . import _attn, arrays, checked, nvrtc
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def compile(
     kernel: str | None = None,
     target: str = "host",
     sizes: Mapping[str, int] | None = None,
-    dtype: str | None = None,
+    dtype: Any = None,
     check_bounds: bool = False,
     count_chunks: bool = False,
     copy: bool | None = None,
@@ -231,7 +231,7 @@ def compile(
     target: "host"; "cuda" or "opencl" for a GPU of this machine; or a Halide target string such as "x86-64-linux-avx2".
         "cuda-sm_80,sm_90a" uses the tensor cores of these architectures where a kernel can (docs/tensor-cores.md); NVRTC compiles it.
     sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
-    dtype: "f32", "bf16" or "f16" instead of the dtype of the first floating-point parameter, wherever that dtype is written.
+    dtype: "f32", "bf16" or "f16", or torch.bfloat16 and the like, instead of the dtype of the first floating-point parameter, wherever that dtype is written.
     check_bounds: a call that uses a subscript which depends on data and is out of bounds is an IndexError; without, it is clamped.
     count_chunks: for tests: every tiled sum NAME gets one more output, NAME_chunks, of three integers: how many chunks of keys
         the kernel visited, on how many of them it evaluated the mask, and how many there are.
@@ -244,22 +244,23 @@ def compile(
         are compiled in the same way. Of a kernel that is only called with tensors that require grad, no more is compiled than these.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
-    ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source.
+    ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source,
+    and TypeError for an option of a wrong type.
     """
     path = _path_of(source)
-    options = dict(
+    given = dict(
         name=str(path) if path else "<source>",
-        kernel=kernel or "",
-        target=target,
-        sizes=dict(sizes or {}),
-        dtype=dtype or "",
-        check_bounds=check_bounds,
-        count_chunks=count_chunks,
-        copy=target == "opencl" if copy is None else copy,
-        plan=None if plan is None else dict(plan),
+        kernel="" if kernel is None else checked.text("kernel", kernel),
+        target=checked.text("target", target),
+        sizes={} if sizes is None else checked.integers("sizes", sizes),
+        dtype="" if dtype is None else checked.dtype(dtype),
+        check_bounds=checked.flag("check_bounds", check_bounds),
+        count_chunks=checked.flag("count_chunks", count_chunks),
+        copy=target == "opencl" if copy is None else checked.flag("copy", copy),
+        plan=None if plan is None else checked.integers("plan", plan),
         gradient=None,
     )
-    return Kernel(path.read_text(encoding="utf-8") if path else str(source), lazy, **options)
+    return Kernel(path.read_text(encoding="utf-8") if path else str(source), checked.flag("lazy", lazy), **given)
 
 
 def set_num_threads(threads: int) -> None:
@@ -268,9 +269,10 @@ def set_num_threads(threads: int) -> None:
     0 means one for each core; where PyTorch was imported before a kernel was compiled, as many as `torch.get_num_threads()` says: kernels
     run on its threads.
     """
+    threads = checked.integer("threads", threads)
     if threads < 0:
         raise ValueError(f"threads: must be 0 or more, but is {threads}")
-    _attn.set_num_threads(threads)
+    _attn.set_num_threads(min(threads, 2**31 - 1))
 
 
 def set_cuda_stream(stream: int) -> None:
@@ -278,6 +280,7 @@ def set_cuda_stream(stream: int) -> None:
 
     PyTorch's tensors run on PyTorch's current stream instead.
     """
+    stream = checked.integer("stream", stream)
     if stream < 0:
         raise ValueError(f"stream: must be the address of a stream, or 0, but is {stream}")
     _attn.set_cuda_stream(stream)

@@ -116,6 +116,13 @@ def test_dtype_in_place_of_the_specs(generator, examples):
     assert [info.dtype for info in kernel.inputs] == ["f32"] * 5 + ["i32"]
 
 
+def test_dtypes_of_libraries():
+    for dtype, name in [(np.float16, "f16"), (np.dtype("float32"), "f32"), (np.float32, "f32")]:
+        assert attn.compile(TWO_KERNELS, kernel="scale", dtype=dtype).inputs[0].dtype == name
+    torch = pytest.importorskip("torch")
+    assert attn.compile(TWO_KERNELS, kernel="scale", dtype=torch.bfloat16).inputs[0].dtype == "bf16"
+
+
 def test_emit_prints_a_stage(kernel):
     assert "attn.softmax" in kernel.emit("simplified")
     assert kernel.emit("plan").strip()

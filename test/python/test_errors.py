@@ -238,6 +238,39 @@ def test_a_stage_that_does_not_exist(kernel):
         kernel.emit("soup")
 
 
+@pytest.mark.parametrize(
+    "option, value, message",
+    [
+        ("kernel", 3, "kernel: must be a text, but is of type int"),
+        ("target", None, "target: must be a text, but is of type NoneType"),
+        ("sizes", 5, "sizes: must be a dict of names and integers, but is of type int"),
+        ("sizes", {"N": "64"}, "sizes: N: must be an integer, but is '64' of type str"),
+        ("sizes", {"N": 64.0}, "sizes: N: must be an integer, but is 64.0 of type float"),
+        ("sizes", {3: 3}, "sizes: a name: must be a text, but is of type int"),
+        ("plan", {"tile.chunk": None}, "plan: tile.chunk: must be an integer, but is None of type NoneType"),
+        ("dtype", 3, "dtype: must be f32, bf16 or f16, or such a dtype of PyTorch or NumPy, but is 3"),
+        ("dtype", np.int8, "dtype: must be f32, bf16 or f16, or such a dtype of PyTorch or NumPy, but is <class 'numpy.int8'>"),
+        ("check_bounds", "no", "check_bounds: must be True or False, but is 'no'"),
+        ("copy", "yes", "copy: must be True or False, but is 'yes'"),
+        ("lazy", "yes", "lazy: must be True or False, but is 'yes'"),
+    ],
+)
+def test_options_of_wrong_types(option, value, message):
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        attn.compile(SPEC, **{option: value})
+
+
+def test_a_size_of_more_than_64_bits():
+    with pytest.raises(ValueError, match="^sizes: N: must have 64 bits, but is 36893488147419103232$"):
+        attn.compile(SPEC, sizes={"N": 2**65})
+
+
+@pytest.mark.parametrize("threads", ["2", 2.5, None])
+def test_threads_that_are_no_number(threads):
+    with pytest.raises(TypeError, match="^threads: must be an integer, but is "):
+        attn.set_num_threads(threads)
+
+
 def test_a_negative_number_of_threads():
     with pytest.raises(ValueError, match="^threads: must be 0 or more, but is -1$"):
         attn.set_num_threads(-1)
