@@ -104,16 +104,18 @@ llvm::Expected<std::vector<Machine>> attn::machinesForTargets(llvm::StringRef ta
   return machines;
 }
 
-llvm::Error Program::simplify() {
+llvm::Error Program::simplify(bool forGpu) {
   if (std::exchange(simplified, true))
     return llvm::Error::success();
   llvm::Expected<std::vector<Machine>> machines = machinesForTargets(options.target);
   if (!machines)
     return machines.takeError();
-  if (llvm::any_of(*machines, [](const Machine &machine) { return machine.device != Device::Cpu; }))
+  if (llvm::any_of(*machines, [](const Machine &machine) { return machine.device != Device::Cpu; })) {
+    forGpu = true;
     markWhole(*module);
+  }
   PassManager passes(&context);
-  buildSimplification(passes);
+  buildSimplification(passes, forGpu);
   return succeeded(passes.run(*module)) ? llvm::Error::success() : reported("a pass failed");
 }
 

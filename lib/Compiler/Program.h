@@ -29,10 +29,11 @@ class Program {
 public:
   Program(std::string_view source, const CompileOptions &options);
 
-  /// The stages in order; the later ones need the earlier ones. `simplify` does nothing the second time.
+  /// The stages in order; the later ones need the earlier ones. `simplify` does nothing the second time; what it makes is
+  /// for GPUs where the target has one, or `forGpu` says so.
   llvm::Expected<std::string> syntaxTree();
   llvm::Error parse();
-  llvm::Error simplify();
+  llvm::Error simplify(bool forGpu = false);
   llvm::Expected<Plan> plan(KernelOp kernel, const Machine &machine);
   llvm::Expected<LoweredProgram> lower(KernelOp kernel, const Machine &machine);
 

@@ -196,7 +196,7 @@ static llvm::Expected<std::string> stageText(std::string_view source, const Comp
   for (KernelOp kernel : program.kernels())
     if (llvm::Expected<KernelInterface> interface = program.interfaceOf(kernel); !interface)
       return interface.takeError();
-  if (llvm::Error error = program.simplify())
+  if (llvm::Error error = program.simplify(/*forGpu=*/stage == "cuda"))
     return error;
   if (stage == "simplified")
     return moduleText(program.getModule());

@@ -41,7 +41,7 @@ void attn::markWhole(ModuleOp module) {
   llvm::raw_string_ostream(text) << module;
   MLIRContext context(module.getContext()->getDialectRegistry(), MLIRContext::Threading::DISABLED);
   PassManager passes(&context);
-  buildSimplification(passes);
+  buildSimplification(passes, /*forGpu=*/true);
   auto inBlocks = parseSourceString<ModuleOp>(text, &context);
   OwningOpRef<ModuleOp> whole = inBlocks->clone();
   llvm::for_each(whole->getOps<KernelOp>(), mark);

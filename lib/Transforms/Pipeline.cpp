@@ -24,7 +24,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   made.addPass(createAttnAssociate());
 }
 
-void attn::buildSimplification(OpPassManager &manager) {
+void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
@@ -40,7 +40,9 @@ void attn::buildSimplification(OpPassManager &manager) {
   kernel.addPass(createAttnRaise());          // score, mask, softmax, weighted sum
   kernel.addPass(createCanonicalizerPass());  // also drops the tensors that nobody reads
   kernel.addPass(createCSEPass());
-  kernel.addPass(createAttnShare());           // what is written twice is computed once
+  kernel.addPass(createAttnShare()); // what is written twice is computed once
+  if (!forGpu)
+    kernel.addPass(createAttnTabulate());      // what distances decide
   kernel.addPass(createAttnContract());        // dot products: query factors first
   kernel.addPass(createAttnSeparate());        // functions of a query part plus a key part
   kernel.addPass(createAttnExpandDistances()); // dot products in the place of distances

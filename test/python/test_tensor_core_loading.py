@@ -149,7 +149,7 @@ def test_nvrtc_that_is_not_there(monkeypatch):
     monkeypatch.setenv("ATTN_NVRTC", "/nowhere/libnvrtc.so.13")
     feature, dtype = CASES[0]
     with pytest.raises(attn.CompileError, match="ATTN_NVRTC names no library that can be loaded.*: /nowhere/libnvrtc.so.13"):
-        attn.compile(FEATURES[feature].spec("missing", dtype), target="cuda-sm_80")
+        attn.compile(FEATURES[feature].spec("missing", dtype), target="cuda-sm_80", lazy=False)
 
 
 def test_where_nvrtc_is_found(monkeypatch, tmp_path):

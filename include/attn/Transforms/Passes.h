@@ -32,7 +32,8 @@ struct Rewrite {
 void collectRewrites(mlir::MLIRContext &context, std::vector<Rewrite> &rewrites);
 
 /// Appends what turns the front end's kernels into the form that plans and lowerings take. `manager` runs on modules.
-void buildSimplification(mlir::OpPassManager &manager);
+/// `forGpu`: without attn-tabulate, for a GPU's threads call functions as quickly as they read tables.
+void buildSimplification(mlir::OpPassManager &manager, bool forGpu = false);
 
 /// Appends what makes a forward and a backward kernel of each of the front end's kernels: the gradients by `inputs`, or
 /// by all floating-point ones. `manager` runs on modules.

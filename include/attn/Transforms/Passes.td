@@ -833,6 +833,49 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
   }];
 }
 
+def AttnTabulate : Pass<"attn-tabulate", "::attn::KernelOp"> {
+  let summary = "Computes once for a distance what no more than the distance decides";
+  let description = [{
+    A part of a score or a weight that depends on a query index and the key by their difference alone, and is a reduction or calls a
+    function, becomes a tensor with an element for each distance. Powers and logarithms of relative positions, and sums of their
+    cosines, cost a read then. Kernels for GPUs go without it: their threads call functions as quickly as they read tables.
+
+    ```mlir
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %q[%m] : !attn.tensor<[M], f32>
+      %1 = arith.subi %m, %n : i64
+      %2 = math.absi %1 : i64
+      %3 = arith.sitofp %2 : i64 to f32
+      %4 = math.sqrt %3 : f32
+      %5 = arith.addf %0, %4 : f32
+      attn.yield %5 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %score_distance = attn.tensor "score_distance"(%distance: M + N) : f32 {
+      %0 = attn.size M - 1
+      %1 = arith.subi %0, %distance : i64
+      %2 = math.absi %1 : i64
+      %3 = arith.sitofp %2 : i64 to f32
+      %4 = math.sqrt %3 : f32
+      attn.yield %4 : f32
+    }
+    %score = attn.score "score"(%m: M, %n: N) : f32 {
+      %0 = attn.read %q[%m] : !attn.tensor<[M], f32>
+      %1 = arith.subi %n, %m : i64
+      %2 = attn.size M - 1
+      %3 = arith.addi %1, %2 : i64
+      %4 = attn.read %score_distance[%3] : !attn.tensor<[M + N], f32>
+      %5 = arith.addf %0, %4 : f32
+      attn.yield %5 : f32
+    }
+    ```
+  }];
+}
+
 def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
   let summary = "Makes functions of a query part plus a key part from exponentials of each";
   let description = [{
