@@ -137,6 +137,8 @@ struct Tabulate : attn::impl::AttnTabulateBase<Tabulate> {
   void runOnOperation() override {
     for (const Formula &formula : formulasOf(getOperation()))
       for (BlockArgument query : formula.queries) {
+        if (SizeAttr queries = indexSize(query); queries.isConstant() && queries.getValue() <= 1)
+          continue; // there are as many distances as pairs
         Distance distance(query, formula.key);
         seen.clear();
         tabulateIn(formula.block->getTerminator()->getOperand(0), formula, query, distance);

@@ -78,3 +78,17 @@ attn.kernel @left(%a: !attn.tensor<[M], f32>, %x: !attn.tensor<[N], f32>) {
   %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[M, N], f32>
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// One query has as many distances as pairs.
+// CHECK-LABEL: attn.kernel @one(
+// CHECK-NOT:     _distance
+attn.kernel @one(%k: !attn.tensor<[N], f32>) {
+  %score = attn.score "score"(%m: 1, %n: N) : f32 {
+    %0 = arith.subi %m, %n : i64
+    %1 = arith.sitofp %0 : i64 to f32
+    %2 = math.exp %1 : f32
+    attn.yield %2 : f32
+  }
+  %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[1, N], f32>
+  attn.return %weight : !attn.tensor<[1, N], f32> as f32
+}

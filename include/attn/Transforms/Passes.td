@@ -838,7 +838,8 @@ def AttnTabulate : Pass<"attn-tabulate", "::attn::KernelOp"> {
   let description = [{
     A part of a score or a weight that depends on a query index and the key by their difference alone, and is a reduction or calls a
     function, becomes a tensor with an element for each distance. Powers and logarithms of relative positions, and sums of their
-    cosines, cost a read then. Kernels for GPUs go without it: their threads call functions as quickly as they read tables.
+    cosines, cost a read then. One query, where that is known, has as many distances as pairs, and is left as it is; so are
+    kernels for GPUs, whose threads call functions as quickly as they read tables.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
