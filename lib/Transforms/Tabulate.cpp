@@ -191,7 +191,12 @@ void Tabulate::tabulateIn(Value value, const Formula &formula, BlockArgument que
   Operation *op = value.getDefiningOp();
   if (!op || op->getBlock() != formula.block || !seen.insert(op).second)
     return;
-  if (isa<FloatType>(value.getType()) && distance.isCostly(value) && distance.decides(value)) {
+  bool isDecided = isa<FloatType>(value.getType()) && distance.isCostly(value) && distance.decides(value);
+  // Arithmetic that brings in further indices would make a larger table of it, and costs no more than reading that.
+  bool addsIndices = !isFunction(op) && !isa<ReduceOp>(op) && llvm::all_of(op->getOperands(), [&](Value operand) {
+    return !distance.isCostly(operand) || dependence(operand).size() < dependence(value).size();
+  });
+  if (isDecided && !addsIndices) {
     Value element = tabulate(value, formula, query);
     value.replaceAllUsesWith(element);
     return;

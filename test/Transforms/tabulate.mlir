@@ -58,6 +58,28 @@ attn.kernel @heads(%x: !attn.tensor<[M, N], f32>, %a: !attn.tensor<[H], f32>) {
   attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
 }
 
+// What multiplies it by an element of each head stays where it is, and all heads read one table.
+// CHECK-LABEL: attn.kernel @of_all_heads(
+// CHECK-NEXT:    %score_distance = attn.tensor "score_distance"(%distance: M + N) : f32 {
+// CHECK:         attn.score "score"(%h: H, %m: M, %n: N)
+// CHECK:           attn.read %score_distance[%{{.*}}] : !attn.tensor<[M + N], f32>
+// CHECK-NEXT:      attn.read %r[%h]
+// CHECK-NEXT:      arith.mulf
+attn.kernel @of_all_heads(%r: !attn.tensor<[H], f32>, %x: !attn.tensor<[M, N], f32>) {
+  %score = attn.score "score"(%h: H, %m: M, %n: N) : f32 {
+    %0 = arith.subi %m, %n : i64
+    %1 = arith.sitofp %0 : i64 to f32
+    %2 = math.exp %1 : f32
+    %3 = attn.read %r[%h] : !attn.tensor<[H], f32>
+    %4 = arith.mulf %2, %3 : f32
+    %5 = attn.read %x[%m, %n] : !attn.tensor<[M, N], f32>
+    %6 = arith.addf %4, %5 : f32
+    attn.yield %6 : f32
+  }
+  %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[H, M, N], f32>
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
+}
+
 // What calls no function costs no more than a read, and what needs more than the distance has no place in a table.
 // CHECK-LABEL: attn.kernel @left(
 // CHECK-NOT:     _distance
