@@ -108,7 +108,7 @@ private:
 };
 
 /// A formula that is computed for every pair of some query and the key.
-struct Formula {
+struct DistanceFormula {
   DefinitionOpInterface op;
   Block *block;
   BlockArgument key;
@@ -116,8 +116,8 @@ struct Formula {
 };
 
 /// Scores, weights, what a backward pass stores for pairs, and what it sums over keys of that.
-SmallVector<Formula> formulasOf(KernelOp kernel) {
-  SmallVector<Formula> formulas;
+SmallVector<DistanceFormula> formulasOf(KernelOp kernel) {
+  SmallVector<DistanceFormula> formulas;
   for (auto [op, block, key] : pairFormulas(kernel))
     formulas.push_back({cast<DefinitionOpInterface>(op), block, key, block->getArguments().drop_back()});
   for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
@@ -135,7 +135,7 @@ SmallVector<Formula> formulasOf(KernelOp kernel) {
 
 struct Tabulate : attn::impl::AttnTabulateBase<Tabulate> {
   void runOnOperation() override {
-    for (const Formula &formula : formulasOf(getOperation()))
+    for (const DistanceFormula &formula : formulasOf(getOperation()))
       for (BlockArgument query : formula.queries) {
         if (SizeAttr queries = indexSize(query); queries.isConstant() && queries.getValue() <= 1)
           continue; // there are as many distances as pairs
@@ -147,7 +147,7 @@ struct Tabulate : attn::impl::AttnTabulateBase<Tabulate> {
   }
 
   /// Tabulates the largest parts of `value`.
-  void tabulateIn(Value value, const Formula &formula, BlockArgument query, Distance &distance);
+  void tabulateIn(Value value, const DistanceFormula &formula, BlockArgument query, Distance &distance);
 
   llvm::DenseSet<Operation *> seen; ///< What tabulateIn has looked at.
 };
@@ -156,7 +156,7 @@ struct Tabulate : attn::impl::AttnTabulateBase<Tabulate> {
 
 /// An element of a new tensor that has `value`, which is decided by the distance of `query` and the key, for all
 /// distances.
-static Value tabulate(Value value, const Formula &formula, BlockArgument query) {
+static Value tabulate(Value value, const DistanceFormula &formula, BlockArgument query) {
   DefinitionOpInterface op = formula.op;
   Location location = value.getLoc();
   MLIRContext *context = value.getContext();
@@ -187,18 +187,18 @@ static Value tabulate(Value value, const Formula &formula, BlockArgument query) 
   return ReadOp::create(builder, location, table.getResult(), subscripts);
 }
 
-void Tabulate::tabulateIn(Value value, const Formula &formula, BlockArgument query, Distance &distance) {
+void Tabulate::tabulateIn(Value value, const DistanceFormula &formula, BlockArgument query, Distance &distance) {
   Operation *op = value.getDefiningOp();
   if (!op || op->getBlock() != formula.block || !seen.insert(op).second)
     return;
-  bool isDecided = isa<FloatType>(value.getType()) && distance.isCostly(value) && distance.decides(value);
   // Arithmetic that brings in further indices would make a larger table of it, and costs no more than reading that.
-  bool addsIndices = !isFunction(op) && !isa<ReduceOp>(op) && llvm::all_of(op->getOperands(), [&](Value operand) {
-    return !distance.isCostly(operand) || dependence(operand).size() < dependence(value).size();
-  });
-  if (isDecided && !addsIndices) {
-    Value element = tabulate(value, formula, query);
-    value.replaceAllUsesWith(element);
+  auto addsIndices = [&] {
+    return !isFunction(op) && !isa<ReduceOp>(op) && llvm::all_of(op->getOperands(), [&](Value operand) {
+      return !distance.isCostly(operand) || dependence(operand).size() < dependence(value).size();
+    });
+  };
+  if (isa<FloatType>(value.getType()) && distance.isCostly(value) && distance.decides(value) && !addsIndices()) {
+    value.replaceAllUsesWith(tabulate(value, formula, query));
     return;
   }
   for (Value operand : llvm::to_vector(op->getOperands()))

@@ -24,7 +24,8 @@ _NUMPY_DTYPES = {
     "u8": np.uint8,
     "bool": np.bool_,
 }
-_TORCH_DTYPES = {
+#: PyTorch's names of the dtypes, and NumPy's.
+DTYPE_NAMES = {
     "f64": "float64",
     "f32": "float32",
     "f16": "float16",
@@ -65,7 +66,7 @@ class _Torch:
         self.torch, self.device = torch, device
 
     def empty(self, shape: list[int], dtype: str) -> Any:
-        return self.torch.empty(shape, dtype=getattr(self.torch, _TORCH_DTYPES[dtype]), device=self.device)
+        return self.torch.empty(shape, dtype=getattr(self.torch, DTYPE_NAMES[dtype]), device=self.device)
 
     def finish(self, array: Any) -> Any:
         return array
@@ -99,7 +100,7 @@ class _ArrayAPIOnDevice:
 
     def empty(self, shape: list[int], dtype: str) -> Any:
         try:
-            kind = getattr(self.namespace, _TORCH_DTYPES[dtype])
+            kind = getattr(self.namespace, DTYPE_NAMES[dtype])
         except AttributeError:
             raise TypeError(f"{self.namespace.__name__} has no dtype {dtype}: give `out`") from None
         return self.namespace.empty(tuple(shape), dtype=kind, device=self.device)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any, Mapping
 
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+from . import arrays
+
+_DTYPES = {arrays.DTYPE_NAMES[dtype]: dtype for dtype in ("f32", "bf16", "f16")}
 
 
 def text(name: str, value: Any) -> str:

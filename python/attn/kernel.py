@@ -231,7 +231,8 @@ def compile(
     target: "host"; "cuda" or "opencl" for a GPU of this machine; or a Halide target string such as "x86-64-linux-avx2".
         "cuda-sm_80,sm_90a" uses the tensor cores of these architectures where a kernel can (docs/tensor-cores.md); NVRTC compiles it.
     sizes: sizes fixed at compile time, such as {"D": 64}: constants that the schedule may use.
-    dtype: "f32", "bf16" or "f16", or torch.bfloat16 and the like, instead of the dtype of the first floating-point parameter, wherever that dtype is written.
+    dtype: "f32", "bf16" or "f16", or torch.bfloat16 and the like, instead of the dtype of the first floating-point parameter,
+        wherever that dtype is written.
     check_bounds: a call that uses a subscript which depends on data and is out of bounds is an IndexError; without, it is clamped.
     count_chunks: for tests: every tiled sum NAME gets one more output, NAME_chunks, of three integers: how many chunks of keys
         the kernel visited, on how many of them it evaluated the mask, and how many there are.
