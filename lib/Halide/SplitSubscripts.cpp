@@ -34,10 +34,10 @@ void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key
   }
 }
 
-/// Whether `value` is dear, and the same for all terms of a key and a row.
+/// Whether `value` is dear, and the same for all terms of a key or of a row, whatever the other is.
 bool Split::isKept(mlir::Value value, const Environment &environment) const {
   bool isOfKey = environment.changesWith(value, k), isOfRow = environment.changesWith(value, row);
-  return value.getDefiningOp() && mlir::isa<FloorDivOp, ModOp, ReadOp>(value.getDefiningOp()) && (isOfKey || isOfRow) &&
+  return value.getDefiningOp() && mlir::isa<FloorDivOp, ModOp, ReadOp>(value.getDefiningOp()) && isOfKey != isOfRow &&
          llvm::all_of(dependence(value), [&](mlir::Value index) {
            const IndexBinding &binding = environment.indices.find(index)->second;
            return binding.has(k) || binding.has(task) || binding.has(row);

@@ -370,6 +370,27 @@ def test_heads_that_lie_together_in_bf16(h, g):
         assert (found[0].double() - expected).abs().max() <= 2**-7 * expected.abs().max()
 
 
+@pytest.mark.parametrize("m", [1, 3, 9])
+@pytest.mark.parametrize("group", ["h", "h // 2"])
+def test_what_heads_that_lie_together_have_at_a_token_is_their_own(group, m):
+    """Scales of a quantised cache, one for each token and head, beside values and scores."""
+    own = "H" if group == "h" else "G"
+    kernel = attn.compile(f"""
+      attention scaled(q: f32[B, H, M, D], k: i8[B, N, {own}, D], v: i8[B, N, {own}, E], kscale: f32[B, N, {own}],
+                       vscale: f32[B, N, {own}], bias: f32[B, N, {own}]) {{
+        weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, n, {group}, d]) * kscale[b, n, {group}] + bias[b, n, {group}])
+        out[b, h, m, e]    = sum[n](weight[b, h, m, n] * (vscale[b, n, {group}] * v[b, n, {group}, e]))
+        total[b, h, m, e]  = sum[n](sum[d](q[b, h, m, d] * k[b, n, {group}, d]) * (vscale[b, n, {group}] * v[b, n, {group}, e]))
+        return out, total
+      }}""")
+    generator = np.random.default_rng(m)
+    for n, own in [(1, 3), (2, 2), (65, 3), (300, 16)]:
+        heads = own if group == "h" else 2 * own
+        q = generator.standard_normal((2, heads, m, 8), np.float32)
+        k, v = (generator.integers(-9, 10, (2, n, own, width)).astype(np.int8) for width in (8, 5))
+        check(kernel, q, k, v, *(generator.uniform(0.05, 0.2, (2, n, own)).astype("f4") for _ in range(3)), tolerance=4e-6)
+
+
 def test_what_a_row_reads_is_its_own_where_keys_are_those_of_a_group():
     """Subscripts that are divided: of keys once for a group, of a row's factors for each row."""
     kernel = attn.compile("""
