@@ -119,12 +119,15 @@ class Kernel:
         """
         if isinstance(inputs, str):
             raise TypeError(f"inputs: must be a list of names, as ['{inputs}'], but is the text '{inputs}'")
+        return self._gradient(inputs, self._lazy)
+
+    def _gradient(self, inputs: Sequence[str] | None, lazy: bool) -> tuple[Kernel, Kernel]:
         if self._given["gradient"] is not None:
             raise ValueError(f"{self.name}: is a kernel of a gradient already; gradients of gradients are not computed")
         options = self._given | {"gradient": list(inputs or [])}
         with ThreadPoolExecutor(2) as threads:  # the interpreter's lock is not held while a kernel is compiled
             forward, backward = threads.map(
-                lambda suffix: Kernel(self._source, self._lazy, **(options | {"kernel": self.name + suffix})),
+                lambda suffix: Kernel(self._source, lazy, **(options | {"kernel": self.name + suffix})),
                 ("_forward", "_backward"),
             )
         return forward, backward
@@ -243,6 +246,7 @@ def compile(
     lazy: errors of the source are raised now, but a kernel has several functions for different sizes, and each is compiled when a
         call first needs it: half as much to compile for most uses, and a later call may wait, for other sizes. The kernels of `grad`
         are compiled in the same way. Of a kernel that is only called with tensors that require grad, no more is compiled than these.
+        Those that PyTorch's autograd asks for are always compiled so.
 
     The same arguments give the same kernel from a cache, in a later process from one on disk: in the folder that the variable
     ATTN_CACHE_DIR names, or ~/.cache/attn; none where the variable is empty. Raises attn.CompileError with all errors of the source,

@@ -114,7 +114,8 @@ class _Gradient:
         kernel = operator.kernel
         inputs = [info.name for info in kernel.inputs]
         names = [name for name, wanted in zip(inputs, needed) if wanted]
-        forward, backward = kernel.grad(None if needed == operator._differentiable else names)
+        # Lazily, whatever the kernel is: a call waits for them in any case.
+        forward, backward = kernel._gradient(None if needed == operator._differentiable else names, lazy=True)
         wanted = "".join("01"[wanted] for wanted in needed)
         self.forward = _Registered(f"{operator.name}_forward_{wanted}", forward, None)
         self.backward = _Registered(f"{operator.name}_backward_{wanted}", backward, None)
