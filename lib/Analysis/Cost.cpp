@@ -3,6 +3,7 @@
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PlacedSum.h"
+#include "attn/Analysis/Scan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -114,8 +115,12 @@ Cost attn::costOf(Operation *op) {
     return cost;
   Times times = {1, 1, {}};
   std::optional<PlacedSum> placed = PlacedSum::of(definition);
+  std::optional<Scan> scan = Scan::of(definition);
+  auto isFree = [&](BlockArgument index) { // a term is computed for its own place, and once for the ends after it
+    return (placed && placed->isPlace(index.getArgNumber())) || (scan && scan->end == index);
+  };
   for (BlockArgument index : definition.getBody().getArguments().drop_back(isa<TensorOp>(op) ? 0 : 1))
-    if (!placed || !placed->isPlace(index.getArgNumber())) // a term is computed for its own place
+    if (!isFree(index))
       times = times * indexSize(index);
   if (!isa<TensorOp>(op)) {
     times.key = definition.getBody().getArguments().back();

@@ -84,6 +84,13 @@ bool attn::isMultipleOf(Value value, ReadOp read) {
     return isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read);
   if (isa_and_nonnull<arith::NegFOp>(op))
     return isMultipleOf(op->getOperand(0), read);
+  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
+    return isMultipleOf(op->getOperand(0), read) && isMultipleOf(op->getOperand(1), read);
+  if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
+    return !contains(choice.getCondition(), read) && isMultipleOf(choice.getTrueValue(), read) &&
+           isMultipleOf(choice.getFalseValue(), read);
+  if (matchPattern(value, m_AnyZeroFloat()))
+    return true;
   if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
     return isMultipleOf(dropout.getValue(), read) && !contains(dropout.getProbability(), read);
   auto reduce = dyn_cast_or_null<ReduceOp>(op);

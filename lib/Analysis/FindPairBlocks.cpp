@@ -2,6 +2,7 @@
 
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
+#include "attn/Analysis/Scan.h"
 
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/EquivalenceClasses.h"
@@ -102,7 +103,7 @@ void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cu
     for (auto [position, subscript] : llvm::enumerate(read.getSubscripts())) {
       auto index = dyn_cast<BlockArgument>(subscript);
       bool isIndex = index && isInRange(index, shape[position]) &&
-                     (!ofPairs || index == statement.getBody().getArgument(position));
+                     (!ofPairs || indexAlong(index, statement) == statement.getBody().getArgument(position));
       if (!isIndex)
         cut.reset(position);
     }
@@ -120,9 +121,13 @@ bool PairBlocksFinder::name(BlockArgument index, unsigned position) {
 
 /// Says which axis each index variable of `statement` and its sums runs along. False where it has none, or two.
 bool PairBlocksFinder::nameAxes(TensorOp statement) {
-  if (isPairs(statement.getResult()))
+  if (isPairs(statement.getResult())) {
+    if (std::optional<Scan> scan = Scan::of(statement))
+      for (Region &region : scan->reduce->getRegions())
+        name(region.getArgument(0), scan->end.getArgNumber());
     return llvm::all_of(statement.getBody().getArguments(),
                         [&](BlockArgument index) { return name(index, index.getArgNumber()); });
+  }
   Value formula = yielded(statement.getBody());
   SmallVector<ReduceOp> sums(statement.getBody().getOps<ReduceOp>());
   bool readsInside =
@@ -130,7 +135,7 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
           .walk([&](ReadOp read) {
             Region *region = read->getParentRegion();
             bool isDirect = region == &statement.getBody() ||
-                            llvm::any_of(sums, [&](ReduceOp sum) { return region == &sum.getBody(); });
+                            llvm::any_of(sums, [&](ReduceOp sum) { return region->getParentOp() == sum; });
             return !isDirect && isPairs(read.getTensor()) ? WalkResult::interrupt() : WalkResult::advance();
           })
           .wasInterrupted();
@@ -143,10 +148,13 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     // Blocks leave out the keys at which all pairs are 0.
     if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))
       return false;
-    if (sum.isConditional())
+    if (sum.isConditional()) {
       for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))
         if (std::optional<unsigned> axis = blocks.axisOf(index))
           blocks.axes[inCondition] = *axis;
+      if (!nameAxesOfReads(sum.getWhere()))
+        return false;
+    }
     return hasAllAxes(statement.getBody().getArguments(), sum.getBody().getArguments());
   });
 }

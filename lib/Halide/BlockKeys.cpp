@@ -7,6 +7,7 @@
 
 #include "KeyBounds.h"
 #include "StepLowering.h"
+#include "attn/Analysis/Scan.h"
 
 using Halide::Expr;
 using Halide::Func;
@@ -14,20 +15,60 @@ using Halide::RDom;
 
 namespace attn::lowering {
 
-/// The keys at which `pairs` may be other than 0.
-static KeyRange rangeOf(TensorOp pairs) {
-  mlir::Value mask = maskOf(pairs);
-  return mask ? maskRange(mask, pairs.getBody().getArguments().back()).possible : KeyRange();
+namespace {
+/// A condition with bounds for the keys at which it may hold.
+struct BoundedMask {
+  mlir::Value condition;
+  mlir::BlockArgument key;
+  KeyRange range;
+
+  static BoundedMask of(mlir::Value condition, mlir::BlockArgument key) {
+    return {condition, key, condition ? maskRange(condition, key).possible : KeyRange()};
+  }
+  bool isBounded() const { return range.lower || range.upper; }
+};
+} // namespace
+
+/// Whether the terms of `scan` are 0 where some pairs are that have a mask.
+static bool followsMasked(const Scan &scan) {
+  mlir::Region &body = ReduceOp(scan.reduce).getBody();
+  return llvm::any_of(body.getOps<ReadOp>(), [&](ReadOp read) {
+    auto source = read.getTensor().getDefiningOp<TensorOp>();
+    return isPairs(read.getTensor()) && maskOf(source) && isMultipleOf(yielded(body), read);
+  });
+}
+
+/// What bounds the keys at which some row needs `pairs`: their mask; or the conditions of the terms of a scan that
+/// pairs alone read, none where its terms have the keys of other pairs. Without a bound it needs all.
+static llvm::SmallVector<BoundedMask> masksOf(TensorOp pairs) {
+  std::optional<Scan> scan = Scan::of(pairs);
+  bool isReadByPairs = llvm::all_of(pairs.getResult().getUsers(), [](mlir::Operation *user) {
+    return isPairs(user->getParentOfType<TensorOp>().getResult());
+  });
+  if (!scan || !isReadByPairs)
+    return {BoundedMask::of(maskOf(pairs), pairs.getBody().getArguments().back())};
+  llvm::SmallVector<BoundedMask> masks;
+  auto add = [&](mlir::Value condition, mlir::Region &region) {
+    if (BoundedMask mask = BoundedMask::of(condition, region.getArgument(0)); mask.isBounded())
+      masks.push_back(mask);
+  };
+  for (mlir::Value condition : scan->conditions)
+    add(condition, scan->reduce.getWhere());
+  auto choice = yielded(scan->reduce.getBody()).getDefiningOp<mlir::arith::SelectOp>();
+  if (choice && choosesZero(choice) && scan->reduce.getKind() == ReduceKind::Sum)
+    add(choice.getCondition(), scan->reduce.getBody());
+  if (masks.empty() && !followsMasked(*scan))
+    masks.emplace_back();
+  return masks;
 }
 
 /// The smallest (or largest) bound over the rows of the block.
-static Expr overRows(StepLowering &step, TensorOp pairs, const KeyBound &bound, bool largest, Expr keyCount) {
+static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, Expr keyCount) {
   Environment environment;
   Halide::Region ranges = {{0, 1}};
   llvm::SmallVector<mlir::BlockArgument> rows;
-  IndexSet indices = dependence(maskOf(pairs));
-  for (mlir::BlockArgument index : indices)
-    if (index != pairs.getBody().getArguments().back()) {
+  for (mlir::BlockArgument index : dependence(mask.condition))
+    if (index != mask.key) {
       auto [first, count] = step.values(index);
       rows.push_back(index);
       ranges.push_back({first, count});
@@ -36,6 +77,7 @@ static Expr overRows(StepLowering &step, TensorOp pairs, const KeyBound &bound, 
   for (auto [dimension, index] : llvm::enumerate(rows))
     environment.indices[index] = {domain[dimension + 1], {}, false, {}};
   PlainRegion lowering(step, environment);
+  const KeyBound &bound = largest ? *mask.range.upper : *mask.range.lower;
   // An update is a loop over the variables that it mentions.
   Expr key = boundOfKeys(bound, lowering, keyCount) + Halide::select(domain[0] < 0, 1, 0);
   Func keys(step.uniqueName(largest ? "upper" : "lower"));
@@ -50,16 +92,15 @@ bool StepLowering::storeKeys() {
     return false;
   mlir::BlockArgument key = blocks->indices().back();
   Expr count = extent(*this, indexSize(key)), lower = count, upper = 0;
-  llvm::SmallVector<std::pair<TensorOp, KeyRange>> ranges;
+  llvm::SmallVector<BoundedMask> masks;
   for (TensorOp statement : blocks->statements)
     if (isPairs(statement.getResult()))
-      ranges.push_back({statement, rangeOf(statement)});
-  bool isBounded = llvm::all_of(ranges, [](const auto &each) { return each.second.lower || each.second.upper; });
-  if (!isBounded)
+      masks.append(masksOf(statement));
+  if (masks.empty() || !llvm::all_of(masks, [](const BoundedMask &mask) { return mask.isBounded(); }))
     return false;
-  for (auto &[pairs, range] : ranges) {
-    Expr least = range.lower ? overRows(*this, pairs, *range.lower, false, count) : Expr(0);
-    Expr most = range.upper ? overRows(*this, pairs, *range.upper, true, count) : count;
+  for (const BoundedMask &mask : masks) {
+    Expr least = mask.range.lower ? overRows(*this, mask, false, count) : Expr(0);
+    Expr most = mask.range.upper ? overRows(*this, mask, true, count) : count;
     lower = Halide::min(lower, least);
     upper = Halide::max(upper, most);
   }

@@ -8,6 +8,7 @@
 #include "Mathematics.h"
 #include "Matrix.h"
 #include "Nest.h"
+#include "ScanLoop.h"
 #include "Scatter.h"
 #include "Split.h"
 #include "Tile.h"
@@ -243,6 +244,12 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
     scatter.define();
     scatter.schedule();
     return addOutput(scatter.func, storage.place(tensor));
+  }
+  if (kind == PlanKind::Scan) {
+    ScanLoop scan(*this, mlir::cast<DefinitionOpInterface>(op));
+    scan.define();
+    scan.schedule();
+    return addOutput(scan.func, storage.place(tensor));
   }
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
   bool isLogSumExp = softmax && tensor == softmax.getLogsumexp();

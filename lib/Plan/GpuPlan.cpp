@@ -46,6 +46,7 @@ void Plan::chooseForGpu(bool isDouble) {
   gpu->isDouble = isDouble;
   matrices.clear();
   scatters.clear();
+  scans.clear();
   bool wide = false, narrow = true;
   for (SumPlan &sum : sums) {
     auto statement = llvm::cast<WeightedSumOp>(sum.statement);

@@ -5,6 +5,7 @@
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
 #include "attn/Analysis/PlacedSum.h"
+#include "attn/Analysis/Scan.h"
 #include "attn/Analysis/SharedKeys.h"
 #include "attn/Analysis/UnreadCalls.h"
 #include "attn/Plan/Prediction.h"
@@ -222,7 +223,9 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
     auto score = llvm::dyn_cast<ScoreOp>(op);
     SoftmaxOp weights = score && machine.device == Device::Cpu ? softmaxInPlaceOf(score) : SoftmaxOp();
     if (auto statement = llvm::dyn_cast<DefinitionOpInterface>(op); statement && (!isFused || weights)) {
-      if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan)) {
+      if (std::optional<Scan> scan = Scan::of(statement)) {
+        plan.scans.push_back({statement, statement.getName().str(), indexName(scan->end).str(), scan->isReversed});
+      } else if (std::optional<MatrixPlan> matrix = MatrixPlan::choose(statement, machine, plan)) {
         matrix->inPlaceOf = weights ? weights.getName().str() : "";
         plan.matrices.push_back(*matrix);
       } else if (std::optional<ScatterPlan> scatter = chooseScatter(statement))
@@ -264,6 +267,11 @@ bool Plan::isScatter(mlir::Operation *statement) const {
   return llvm::any_of(scatters, [&](const ScatterPlan &plan) { return plan.statement == statement; });
 }
 
+const ScanPlan *Plan::scan(mlir::Operation *statement) const {
+  auto found = llvm::find_if(scans, [&](const ScanPlan &plan) { return plan.statement == statement; });
+  return found == scans.end() ? nullptr : &*found;
+}
+
 std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
   if (llvm::isa<WeightedSumOp>(statement))
     return sum(statement).variants;
@@ -274,7 +282,10 @@ std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
   const MatrixPlan *plan = matrix(statement);
   if (plan && plan->rowSize)
     variants.push_back({PlanKind::Nest, SizeLimit{plan->rowSize, plan->rows - 1}});
-  variants.push_back({plan ? PlanKind::Matrix : isScatter(statement) ? PlanKind::Scatter : PlanKind::Nest});
+  variants.push_back({plan                   ? PlanKind::Matrix
+                      : isScatter(statement) ? PlanKind::Scatter
+                      : scan(statement)      ? PlanKind::Scan
+                                             : PlanKind::Nest});
   return variants;
 }
 

@@ -49,6 +49,8 @@ static llvm::StringRef nameOf(PlanKind kind, llvm::StringRef nest) {
     return nest;
   case PlanKind::Scatter:
     return "scatter";
+  case PlanKind::Scan:
+    return "scan";
   case PlanKind::Matrix:
     return "matrix";
   case PlanKind::Split:
@@ -101,6 +103,9 @@ void Plan::print(llvm::raw_ostream &os) const {
   for (const ScatterPlan &scatter : scatters)
     os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "
        << scatter.places << '\n';
+  for (const ScanPlan &scan : scans)
+    os << "scan " << scan.name << ": a running total along " << scan.end
+       << (scan.isReversed ? ", from the last to the first\n" : "\n");
   for (const UnreadPlan &calls : unread)
     os << "not computed: " << calls.name << " where " << calls.calls.size.str() << " <= " << calls.calls.atMost << '\n';
   printBlocks(os);

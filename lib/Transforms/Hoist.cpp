@@ -31,6 +31,7 @@
 #include "Scores.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PlacedSum.h"
+#include "attn/Analysis/Scan.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -71,7 +72,7 @@ static bool isFeature(const Factor &factor, ReduceOp sum, TensorOp tensor) {
 }
 
 static void hoistFeatures(TensorOp tensor) {
-  if (isStoredWithPairs(tensor) || PlacedSum::of(tensor))
+  if (isStoredWithPairs(tensor) || PlacedSum::of(tensor) || Scan::of(tensor))
     return;
   for (ReduceOp sum : llvm::to_vector(tensor.getBody().front().getOps<ReduceOp>())) {
     if (sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()))

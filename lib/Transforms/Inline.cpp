@@ -18,8 +18,8 @@
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
 //      storing it would take M·N memory. What stays is what depends on one of the two only (projections, norms), a
 //      linear layer of pairs that are an input, and an output that sums function calls: it is stored anyway.
-//   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. Sums whose
-//      terms have places stay by themselves.
+//   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. So do terms of
+//      a running total, unless they are reductions. Sums whose terms have places stay by themselves.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,6 +29,7 @@
 #include "WeightedSum.h"
 #include "attn/Analysis/ComparedTensors.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Scan.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -65,7 +66,7 @@ TensorOp Inline::source(ReadOp read) {
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
   TensorOp tensor = source(read);
-  if (!tensor)
+  if (!tensor || endsPlacedSum(tensor, root.tensor))
     return false;
   IndexSet used = root.indicesOf(read);
   if (!used.contains(root.key))
@@ -161,7 +162,7 @@ void Inline::runOnOperation() {
         .wasInterrupted();
   };
   for (TensorOp tensor : tensors) {
-    ReduceOp sum = soleReduction(tensor);
+    ReduceOp sum = Scan::of(tensor) ? ReduceOp() : soleReduction(tensor);
     bool summed =
         sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum) && !valuesDependOnQueries(tensor, weights);
     bool isScored = sum && sumsScores(sum, tensor, llvm::IsaPred<ReduceOp>) && !isStoredWithPairs(tensor);
@@ -181,7 +182,8 @@ void Inline::runOnOperation() {
   // Rule 2. A sum is treated as one over keys when something in it belongs inside; then it is a root from there on.
   for (TensorOp tensor : tensors) {
     ReduceOp reduce = soleReduction(tensor);
-    bool sums = reduce && reduce.getKind() == ReduceKind::Sum && !valuesDependOnQueries(tensor, weights);
+    bool sums =
+        reduce && reduce.getKind() == ReduceKind::Sum && !Scan::of(tensor) && !valuesDependOnQueries(tensor, weights);
     if (isStoredWithPairs(tensor) || !(roots.contains(tensor.getResult()) || sums))
       continue;
     Root root = Root::of(tensor);
@@ -193,11 +195,14 @@ void Inline::runOnOperation() {
   eraseUnread(kernel);
   for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
     SmallVector<ReadOp> reads(tensor.getBody().front().getOps<ReadOp>());
+    std::optional<Scan> scan = Scan::of(tensor);
+    if (scan)
+      llvm::append_range(reads, scan->reduce.getBody().getOps<ReadOp>());
     for (ReadOp read : reads) {
       TensorOp source = this->source(read);
       bool once = source && source.getResult().hasOneUse() &&
                   dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
-      if (once && !endsPlacedSum(source, tensor))
+      if (once && !endsPlacedSum(source, tensor) && !(scan && hasReduction(source)))
         substituteFormula(read, source);
     }
   }

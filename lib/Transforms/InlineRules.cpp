@@ -4,6 +4,7 @@
 #include "Form.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PlacedSum.h"
+#include "attn/Analysis/Scan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -26,7 +27,7 @@ static bool isDearOutput(TensorOp tensor) {
 TensorOp attn::inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
   auto tensor = read.getTensor().getDefiningOp<TensorOp>();
   if (!tensor || roots.contains(tensor.getResult()) || isStoredWithPairs(tensor) || isDearOutput(tensor) ||
-      !isInRange(read))
+      Scan::of(tensor) || !isInRange(read))
     return {};
   AttnTensorType type = tensor.getResult().getType();
   return type.getElementType() == type.getComputeType() ? tensor : TensorOp();

@@ -10,7 +10,7 @@
 namespace attn {
 
 /// The tensor that `read` reads, if it may be inlined there: it is defined by a formula, not rounded when it is stored,
-/// not an output that is better read, and no subscript is clamped.
+/// not an output that is better read, no total that runs along an index, and no subscript is clamped.
 TensorOp inlinable(ReadOp read, const llvm::DenseSet<mlir::Value> &roots);
 
 /// Whether computing an element costs no more than reading it: arithmetic on what is there.

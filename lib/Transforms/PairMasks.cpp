@@ -12,33 +12,54 @@
 #include "Slice.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
+#include "attn/Analysis/Scan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
 using namespace attn;
 
-/// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
-SmallVector<Value> PairTensors::masksOf(TensorOp tensor) {
-  SmallVector<Value> masks;
+static bool isRead(Value value) { return static_cast<bool>(value.getDefiningOp<ReadOp>()); }
+
+/// What both have.
+static SmallVector<Value> common(ArrayRef<Value> a, ArrayRef<Value> b) {
+  return llvm::filter_to_vector(a, [&](Value mask) { return llvm::is_contained(b, mask); });
+}
+
+/// The masks that `value`, in the formula of `tensor`, is 0 outside of.
+SmallVector<Value> PairTensors::masksOf(Value value, TensorOp tensor) {
   Block::BlockArgListType indices = tensor.getBody().getArguments();
-  Value formula = yielded(tensor.getBody());
-  if (Value mask = maskOf(tensor)) {
-    for (Value condition : conjunctsOf(mask))
+  Operation *op = value.getDefiningOp();
+  SmallVector<Value> masks;
+  if (auto read = dyn_cast_or_null<ReadOp>(op)) {
+    if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices))
+      masks = masksOf(definitionOf(read.getTensor()));
+  } else if (isa_and_nonnull<arith::MulFOp>(op)) {
+    masks = masksOf(op->getOperand(0), tensor);
+    llvm::append_range(masks, masksOf(op->getOperand(1), tensor));
+  } else if (isa_and_nonnull<arith::DivFOp, arith::NegFOp, DropoutOp>(op)) {
+    masks = masksOf(op->getOperand(0), tensor);
+  } else if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
+    masks = common(masksOf(op->getOperand(0), tensor), masksOf(op->getOperand(1), tensor));
+  } else if (auto choice = dyn_cast_or_null<arith::SelectOp>(op)) {
+    masks = masksOf(choice.getTrueValue(), tensor);
+    if (!choosesZero(choice))
+      return common(masks, masksOf(choice.getFalseValue(), tensor));
+    for (Value condition : conjunctsOf(choice.getCondition()))
       if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices))
         masks.push_back(read.getTensor());
-    formula = formula.getDefiningOp<arith::SelectOp>().getTrueValue();
   }
-  for (ReadOp read : tensor.getBody().getOps<ReadOp>())
-    if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices) && isMultipleOf(formula, read))
-      llvm::append_range(masks, masksOf(definitionOf(read.getTensor())));
   return masks;
 }
 
-/// Makes `tensor` 0 where one of `masks` is false.
+/// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
+SmallVector<Value> PairTensors::masksOf(TensorOp tensor) { return masksOf(yielded(tensor.getBody()), tensor); }
+
+/// Makes `tensor` 0 where one of `masks` is false, unless it is a scan: those go on there.
 static void applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
-  Value formula = yielded(tensor.getBody());
-  if (masks.empty() || formula.getDefiningOp<arith::SelectOp>())
+  Value formula = yielded(tensor.getBody()), own = maskOf(tensor);
+  bool isMasked = own && llvm::any_of(conjunctsOf(own), isRead);
+  if (masks.empty() || isMasked || Scan::of(tensor))
     return;
   OpBuilder builder(tensor.getBody().front().getTerminator());
   Location location = tensor.getLoc();
@@ -143,7 +164,39 @@ Value PairTensors::maskOfCondition(Value condition, ArrayRef<Value> indices) {
       return same.getResult();
     }
   conditionMasks.push_back(mask);
+  for (TensorOp other : weights->getBlock()->getOps<TensorOp>())
+    if (other != mask && sameFormula(other, mask) && !isReturned(other.getResult()))
+      other.getResult().replaceAllUsesWith(mask.getResult());
   return mask.getResult();
+}
+
+/// Makes the conditions of a scan, beside the comparison with its end, a mask of the pairs that its terms are of.
+void PairTensors::nameScanConditions(TensorOp tensor) {
+  std::optional<Scan> scan = Scan::of(tensor);
+  if (!scan || scan->conditions.empty() || llvm::all_of(scan->conditions, isRead))
+    return;
+  Block &where = ReduceOp(scan->reduce).getWhere().front();
+  SmallVector<Value> pair(tensor.getBody().getArguments());
+  pair[scan->end.getArgNumber()] = where.getArgument(0);
+  OpBuilder builder(where.getTerminator());
+  Value mask = maskOfCondition(conjunction(scan->conditions, builder), pair);
+  Value isVisible = ReadOp::create(builder, tensor.getLoc(), mask, pair);
+  setConditions(scan->reduce, {scan->comparison, isVisible});
+}
+
+/// Makes conditions of the indices alone, where `tensor` chooses 0, masks.
+void PairTensors::nameChoices(TensorOp tensor) {
+  SmallVector<Value> indices(tensor.getBody().getArguments());
+  for (auto choice : llvm::to_vector(tensor.getBody().getOps<arith::SelectOp>())) {
+    Value condition = choice.getCondition();
+    bool isOfPairs = anyInSlice(condition, [&](Operation *op) { return isa<arith::CmpFOp>(op) || readsPairs(op); });
+    if (!choosesZero(choice) || isOfPairs || llvm::all_of(conjunctsOf(condition), isRead))
+      continue;
+    Value mask = maskOfCondition(condition, indices);
+    OpBuilder builder(choice);
+    choice.getConditionMutable().assign(ReadOp::create(builder, tensor.getLoc(), mask, indices));
+  }
+  eraseUnused(tensor.getBody().front());
 }
 
 /// Makes the condition of a sum a mask, if it is one of the pair that the sum reads.
@@ -183,15 +236,24 @@ void PairTensors::liftCondition(TensorOp tensor) {
 /// The masks without which `read`, in the formula of `reader`, changes nothing.
 SmallVector<Value> PairTensors::masksAround(ReadOp read, TensorOp reader) {
   SmallVector<Value> masks;
-  if (contains(reader.getResult())) {
+  if (contains(reader.getResult()) && !Scan::of(reader)) {
     bool isOwn = llvm::equal(read.getSubscripts(), reader.getBody().getArguments());
     return isOwn && maskOf(reader) ? masksOf(reader) : masks;
   }
   ReduceOp sum = wholeSum(reader);
-  if (sum && sum.isConditional() && read->getParentRegion() == &sum.getBody())
+  if (!sum || read->getParentOp() != sum)
+    return masks;
+  if (sum.isConditional() && read->getParentRegion() == &sum.getBody())
     for (Value condition : conjunctsOf(yielded(sum.getWhere())))
       if (auto inWhere = condition.getDefiningOp<ReadOp>(); inWhere && readsSamePair(inWhere, read, sum))
         masks.push_back(inWhere.getTensor());
+  // Terms that are multiples of others of the pairs are 0 where those are.
+  for (ReadOp factor : sum.getBody().getOps<ReadOp>()) {
+    bool isSame = read->getParentRegion() == &sum.getBody() ? llvm::equal(read.getSubscripts(), factor.getSubscripts())
+                                                            : readsSamePair(read, factor, sum);
+    if (factor != read && isSame && contains(factor.getTensor()) && isMultipleOf(yielded(sum.getBody()), factor))
+      llvm::append_range(masks, masksOf(definitionOf(factor.getTensor())));
+  }
   return masks;
 }
 
@@ -219,7 +281,11 @@ void PairTensors::maskByConditions() {
   for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>())
     if (contains(tensor.getResult()))
       pairs.push_back(tensor);
-  llvm::for_each(pairs, [&](TensorOp tensor) { liftCondition(tensor); });
+  llvm::for_each(pairs, [&](TensorOp tensor) {
+    liftCondition(tensor);
+    nameChoices(tensor);
+    nameScanConditions(tensor);
+  });
   llvm::for_each(pairs, [&](TensorOp tensor) { mask(tensor); });
   llvm::for_each(llvm::reverse(pairs), [&](TensorOp tensor) { maskAsRead(tensor); });
 }

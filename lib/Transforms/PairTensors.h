@@ -15,7 +15,8 @@
 
 namespace attn {
 
-/// The pairs of one attention: tensors of one shape, whose last index is the key.
+/// The pairs of one attention: tensors of one shape, whose last index is the key. Totals that run along it (Scan.h) are
+/// among them, and are always stored.
 class PairTensors {
 public:
   /// `weights` is one of them, from which the others are found.
@@ -31,6 +32,7 @@ private:
   // Which there are (StorePairs.cpp).
   void collect();
   bool contains(mlir::Value tensor) const { return tensors.contains(tensor); }
+  bool haveScores();
   bool readsPairs(mlir::Operation *op);
   bool readsBlocks(TensorOp tensor);
   llvm::SmallVector<TensorOp> sums();
@@ -47,12 +49,15 @@ private:
 
   // Where they are 0 (PairMasks.cpp).
   llvm::SmallVector<mlir::Value> masksOf(TensorOp tensor);
+  llvm::SmallVector<mlir::Value> masksOf(mlir::Value value, TensorOp tensor);
   void mask(TensorOp tensor);
   ReadOp copied(TensorOp tensor);
   void dropChoice(TensorOp tensor);
   void dropConditions(TensorOp sum);
   mlir::Value maskOfCondition(mlir::Value condition, llvm::ArrayRef<mlir::Value> indices);
   void nameCondition(TensorOp sum);
+  void nameScanConditions(TensorOp tensor);
+  void nameChoices(TensorOp tensor);
   void liftCondition(TensorOp tensor);
   llvm::SmallVector<mlir::Value> masksAround(ReadOp read, TensorOp reader);
   void maskAsRead(TensorOp tensor);

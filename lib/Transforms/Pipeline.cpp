@@ -12,6 +12,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnScan({.differentiated = true}));
   kernel.addPass(createAttnFlattenKeys());
   kernel.addPass(createAttnOutline({.differentiated = true}));
   kernel.addPass(createAttnSplitSums());
@@ -28,6 +29,7 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnScan());        // running totals are tensors of their own
   kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
   kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
   kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax

@@ -21,6 +21,7 @@
 #include "Slice.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Scan.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -193,7 +194,8 @@ struct Raise : attn::impl::AttnRaiseBase<Raise> {
       if (!softmax.getMask() && isReturned(softmax.getWeight()))
         weights.erase(softmax.getWeight());
     for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
-      raiseWeightedSum(tensor, weights);
+      if (!Scan::of(tensor))
+        raiseWeightedSum(tensor, weights);
   }
 };
 } // namespace

@@ -19,6 +19,9 @@
 // stored, others, and what does not change with the sum's index outside; conditions go, since what is stored is 0 where
 // they are false.
 //
+// A total that runs along the keys of such pairs (attn-scan) is one of them, and needs the scores of a row before there
+// are weights: they are stored in blocks where one sum reads them, too.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
@@ -28,6 +31,8 @@
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PairBlocks.h"
+#include "attn/Analysis/PlacedSum.h"
+#include "attn/Analysis/Scan.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -55,6 +60,13 @@ static bool isInBlocks(KernelOp kernel) {
   });
 }
 
+/// Whether `tensor` may be one of the pairs from which others are found.
+static bool isOrigin(TensorOp tensor) {
+  if (isPairs(tensor.getResult()) || !isa<FloatType>(tensor.getResult().getType().getElementType()))
+    return false;
+  return tensor->hasAttr(TensorOp::weightsName) || isSummedBothWays(tensor) || Scan::of(tensor);
+}
+
 /// What cannot be computed in blocks is left as it was.
 void StorePairs::runOnOperation() {
   KernelOp kernel = getOperation();
@@ -72,9 +84,7 @@ void StorePairs::runOnOperation() {
   };
   for (StringRef name : names) {
     TensorOp tensor = find(kernel, name);
-    bool isCandidate =
-        tensor && !isPairs(tensor.getResult()) && (tensor->hasAttr(TensorOp::weightsName) || isSummedBothWays(tensor));
-    if (!isCandidate)
+    if (!tensor || !isOrigin(tensor))
       continue;
     mlir::OwningOpRef<KernelOp> changed = kernel.clone();
     PairTensors(find(*changed, name)).store();
@@ -98,14 +108,14 @@ static bool isPointwise(TensorOp tensor) {
 /// Whether `read` reads a tensor at the key of `statement`.
 static bool readsAtKey(ReadOp read, TensorOp statement) {
   Block::BlockArgListType indices = statement.getBody().getArguments();
-  return !read.getSubscripts().empty() && read.getSubscripts().back() == indices.back();
+  return !read.getSubscripts().empty() && indexAlong(read.getSubscripts().back(), statement) == indices.back();
 }
 
 /// What has the shape of the weights, and reads one of the pairs at its own key or is read so.
 void PairTensors::collect() {
   auto isCandidate = [&](Value tensor) {
     TensorOp definition = definitionOf(tensor);
-    return definition && !compared.contains(tensor) && !isReturned(tensor) &&
+    return definition && !compared.contains(tensor) && !isReturned(tensor) && !PlacedSum::of(definition) &&
            definition.getResult().getType() == weights.getResult().getType();
   };
   if (isCandidate(weights.getResult()))
@@ -160,6 +170,12 @@ static bool isDear(TensorOp tensor) {
       .wasInterrupted();
 }
 
+/// Whether `tensor` is a reduction, and one of `readers` a running total, whose terms have none.
+static bool isSumInTotal(TensorOp tensor, ArrayRef<Operation *> readers) {
+  return !tensor.getBody().getOps<ReduceOp>().empty() &&
+         llvm::any_of(readers, [](Operation *reader) { return Scan::of(cast<TensorOp>(reader)).has_value(); });
+}
+
 /// Finds the pairs that two statements need which are stored or sums, unless they are others under a second name; and
 /// those that a sum reads, if they cost more than arithmetic: its other factors have more indices. Others are part of
 /// what reads them.
@@ -171,7 +187,7 @@ void PairTensors::findStored() {
     if (!tensor || !contains(tensor.getResult()))
       continue;
     llvm::SmallSetVector<Operation *, 4> needing;
-    bool isSummed = false;
+    bool isSummed = false, isTotal = Scan::of(tensor).has_value();
     for (Operation *user : tensor.getResult().getUsers()) {
       TensorOp reader = statementOf(user);
       bool isPart = contains(reader.getResult()) && !stored.contains(reader.getResult());
@@ -187,7 +203,8 @@ void PairTensors::findStored() {
     bool isCopy = other && !other.getTensor().hasOneUse();
     if (isCopy && isSummed)
       summedCopies.insert(tensor.getResult());
-    else if (!isCopy && needing.size() >= 2 && (isSummed || isDear(tensor)))
+    else if (isTotal || isSumInTotal(tensor, needing.getArrayRef()) ||
+             (!isCopy && needing.size() >= 2 && (isSummed || isDear(tensor))))
       stored.insert(tensor.getResult());
     consumers[tensor] = std::move(needing);
   }
@@ -232,18 +249,28 @@ SmallVector<TensorOp> PairTensors::storedTensors() {
                                                  [&](TensorOp tensor) { return stored.contains(tensor.getResult()); }));
 }
 
+/// Whether one of the pairs is a reduction, as scores are, that is no running total.
+bool PairTensors::haveScores() {
+  return llvm::any_of(tensors, [](Value tensor) {
+    TensorOp definition = definitionOf(tensor);
+    return !definition.getBody().getOps<ReduceOp>().empty() && !Scan::of(definition);
+  });
+}
+
 void PairTensors::store() {
   bool isKnown = llvm::any_of(tensors, [](Value tensor) { return isPairs(tensor); });
-  if (isKnown || sums().size() < 2)
+  bool areTotals = Scan::of(weights) && haveScores();
+  if (isKnown || sums().size() < (areTotals ? 1 : 2))
     return;
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
     joinPlaced(statement);
   for (TensorOp sum : sums())
     normalise(sum);
-  if (!weights->hasAttr(TensorOp::weightsName)) {
+  bool hasScan = llvm::any_of(tensors, [](Value tensor) { return Scan::of(definitionOf(tensor)).has_value(); });
+  if (!weights->hasAttr(TensorOp::weightsName))
     collect();
+  if (!weights->hasAttr(TensorOp::weightsName) || hasScan)
     maskByConditions();
-  }
   findStored();
   for (TensorOp tensor : storedTensors())
     mask(tensor);

@@ -5,6 +5,7 @@
 #include "PairTensors.h"
 #include "Statement.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Scan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -63,11 +64,17 @@ static bool hasFunctionOfPairs(Region &region, Value key, ValueRange rows) {
       .wasInterrupted();
 }
 
-/// Whether `tensor` is computed, element by element, of several others.
-static bool combinesPairs(TensorOp tensor) {
-  return llvm::count_if(tensor.getBody().getOps<ReadOp>(), [&](ReadOp read) {
-           return definitionOf(read.getTensor()) && llvm::equal(read.getSubscripts(), tensor.getBody().getArguments());
-         }) > 1;
+/// Whether `tensor` is computed, element by element, of several others, by a function or by a running total; or is a
+/// multiple of such a tensor.
+static bool isFunctionOfPairs(TensorOp tensor) {
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  if (hasFunctionOfPairs(tensor.getBody(), indices.back(), indices.drop_back()) || Scan::of(tensor))
+    return true;
+  SmallVector<TensorOp> own;
+  for (ReadOp read : tensor.getBody().getOps<ReadOp>())
+    if (TensorOp source = definitionOf(read.getTensor()); source && llvm::equal(read.getSubscripts(), indices))
+      own.push_back(source);
+  return own.size() > 1 || (own.size() == 1 && isFunctionOfPairs(own.front()));
 }
 
 bool attn::isSummedBothWays(TensorOp tensor) {
@@ -75,7 +82,7 @@ bool attn::isSummedBothWays(TensorOp tensor) {
   if (indices.size() < 2 || !isa<FloatType>(tensor.getResult().getType().getElementType()))
     return false;
   bool overKeys = false, overRows = false;
-  bool isFunction = combinesPairs(tensor) || hasFunctionOfPairs(tensor.getBody(), indices.back(), indices.drop_back());
+  bool isFunction = isFunctionOfPairs(tensor);
   for (Operation *user : tensor.getResult().getUsers()) {
     auto read = dyn_cast<ReadOp>(user);
     ReduceOp sum = read ? wholeSum(read->getParentOfType<TensorOp>()) : ReduceOp();

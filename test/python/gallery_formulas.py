@@ -319,6 +319,27 @@ def retention(q, k, v, gamma):
     return out
 
 
+def from_last(x):
+    """Sums over the last axis, each from its element on."""
+    return np.flip(np.cumsum(np.flip(x, -1), -1), -1)
+
+
+def stick_breaking(q, k, v):
+    m, n = grid(q, k)
+    left = np.where(n < m, -np.logaddexp(0, dot(q, k)), 0.0)
+    return np.where(n < m, sigmoid(dot(q, k)) * np.exp(from_last(left) - left), 0.0) @ v
+
+
+def contextual(q, k, v, table):
+    m, n = grid(q, k)
+    dots = q @ k.swapaxes(-1, -2)
+    position = np.minimum(from_last(np.where(n <= m, sigmoid(dots), 0.0)), table.shape[0] - 1)
+    low, high = np.floor(position).astype(int), np.ceil(position).astype(int)
+    at = q @ table.T
+    bias = np.take_along_axis(at, low, -1) * (1 - position + low) + np.take_along_axis(at, high, -1) * (position - low)
+    return softmax(np.where(n <= m, dot(q, k) + bias, -np.inf)) @ v
+
+
 def relu_attention(q, k, v):
     return np.maximum(dot(q, k), 0) @ v / k.shape[-2]
 

@@ -93,6 +93,7 @@ enum class PlanKind {
   None, ///< Nobody reads the statement.
   Nest,
   Scatter,
+  Scan,
   Matrix,
   Split,
   NarrowTiles,
@@ -153,6 +154,14 @@ struct ScatterPlan {
   std::string terms, places;            ///< The indices of a term, and those that its place has.
 };
 
+/// A reduction of the terms up to an index, as a running total: see docs/plans.md.
+struct ScanPlan {
+  mlir::Operation *statement = nullptr; ///< Not printed.
+  std::string name;                     ///< Of the statement.
+  std::string end;                      ///< The index that it runs along.
+  bool isReversed = false;              ///< From the last one to the first.
+};
+
 /// A statement that some calls do not compute: see attn/Analysis/UnreadCalls.h.
 struct UnreadPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
@@ -181,6 +190,7 @@ struct Plan {
   std::vector<SumPlan> sums;
   std::vector<MatrixPlan> matrices;
   std::vector<ScatterPlan> scatters;
+  std::vector<ScanPlan> scans;
   std::vector<UnreadPlan> unread; ///< Not on a GPU, which has no buffers for what is not computed.
   std::vector<KeyRangePlan> ranges;
   llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
@@ -194,6 +204,8 @@ struct Plan {
   const SumPlan &sum(mlir::Operation *statement) const;
   /// Whether `statement` is one of `scatters`.
   bool isScatter(mlir::Operation *statement) const;
+  /// The plan of a scan, or null.
+  const ScanPlan *scan(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
   /// Whether the scores of `softmax` are stored before its weights are: the latter are made from them, row by row.

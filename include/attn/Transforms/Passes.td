@@ -235,6 +235,56 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let options = [Option<"differentiated", "differentiated", "bool", "false", "Whether gradients of the kernel come next">];
 }
 
+def AttnScan : Pass<"attn-scan", "::attn::KernelOp"> {
+  let summary = "Makes reductions of the terms up to an index tensors of their own";
+  let description = [{
+    `sum[j](term[m, j] where n < j)` has one term more for each n: as a part of a score it is computed from the start for every pair, as a
+    tensor it is a running total (`attn/Analysis/Scan.h`). So it becomes an `attn.tensor`, and so do reductions inside its terms,
+    the dot products of scores, which are needed for each j once. It stays where it has more indices than the formula that it stands in:
+    a tensor of it would be larger than what is computed.
+
+    Where the kernel is to be `differentiated`, its terms become a tensor as well, which are 0 where a condition leaves them out: their gradient
+    is a scan in the other direction, and the chain rule goes on from there once for each term.
+
+    ```mlir
+    %w = attn.tensor "w"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%j: N) : f32 {
+        %2 = attn.read %z[%m, %j] : !attn.tensor<[M, N], f32>
+        %3 = math.exp %2 : f32
+        attn.yield %3 : f32
+      } where {
+        %2 = arith.cmpi slt, %n, %j : i64
+        attn.yield %2 : i1
+      }
+      %1 = math.tanh %0 : f32
+      attn.yield %1 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %w_scan = attn.tensor "w_scan"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%j: N) : f32 {
+        %1 = attn.read %z[%m, %j] : !attn.tensor<[M, N], f32>
+        %2 = math.exp %1 : f32
+        attn.yield %2 : f32
+      } where {
+        %1 = arith.cmpi slt, %n, %j : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    %w = attn.tensor "w"(%m: M, %n: N) : f32 {
+      %0 = attn.read %w_scan[%m, %n] : !attn.tensor<[M, N], f32>
+      %1 = math.tanh %0 : f32
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+  let options = [Option<"differentiated", "differentiated", "bool", "false", "Whether gradients of the kernel come next">];
+}
+
 def AttnSplitSums : Pass<"attn-split-sums", "::attn::KernelOp"> {
   let summary = "Makes a sum of the weights of several softmaxes several sums";
   let description = [{
@@ -306,7 +356,8 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
     sum's indices is multiplied outside. Stored pairs are 0 where their mask is false, so sums need no condition.
 
     Pairs are found from the weights of a softmax, and from tensors that sums over their keys and sums over their rows read,
-    as without one. Conditions of such sums become masks first.
+    as without one. Conditions of such sums become masks first. A running total (`attn-scan`) of scores along keys is one of the
+    pairs, and so are those scores: they are stored in forward kernels, too, where no softmax asks for a whole row of them before.
 
     A sum over pairs that another sum adds up elsewhere, as the gradient of keys that heads share (`h // 4` is `at`) or of a
     table of biases (`n - m + far` is `at`), becomes one with it: nothing is stored for each head or pair.
