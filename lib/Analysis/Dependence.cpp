@@ -4,6 +4,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
@@ -73,29 +74,50 @@ static bool contains(Value value, ReadOp read) {
   return anyInSlice(value, [&](Operation *op) { return op == read; });
 }
 
-bool attn::isMultipleOf(Value value, ReadOp read) {
-  Operation *op = value.getDefiningOp();
-  if (op == read)
-    return true;
-  if (isa_and_nonnull<arith::MulFOp>(op))
-    return (isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read)) ||
-           (isMultipleOf(op->getOperand(1), read) && !contains(op->getOperand(0), read));
-  if (isa_and_nonnull<arith::DivFOp>(op))
-    return isMultipleOf(op->getOperand(0), read) && !contains(op->getOperand(1), read);
-  if (isa_and_nonnull<arith::NegFOp>(op))
-    return isMultipleOf(op->getOperand(0), read);
-  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
-    return isMultipleOf(op->getOperand(0), read) && isMultipleOf(op->getOperand(1), read);
-  if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
-    return !contains(choice.getCondition(), read) && isMultipleOf(choice.getTrueValue(), read) &&
-           isMultipleOf(choice.getFalseValue(), read);
-  if (matchPattern(value, m_AnyZeroFloat()))
-    return true;
-  if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
-    return isMultipleOf(dropout.getValue(), read) && !contains(dropout.getProbability(), read);
-  auto reduce = dyn_cast_or_null<ReduceOp>(op);
-  return reduce && reduce.getKind() == ReduceKind::Sum && isMultipleOf(yielded(reduce.getBody()), read);
-}
+namespace {
+/// Whether values are multiples of `read`; asked once of each, however often a formula uses it.
+class Multiples {
+public:
+  explicit Multiples(ReadOp read) : read(read) {}
+
+  bool contain(Value value) {
+    auto [known, isNew] = found.try_emplace(value, false);
+    if (!isNew)
+      return known->second;
+    bool is = find(value);
+    found[value] = is;
+    return is;
+  }
+
+private:
+  bool find(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (op == read || matchPattern(value, m_AnyZeroFloat()))
+      return true;
+    if (isa_and_nonnull<arith::MulFOp>(op))
+      return (contain(op->getOperand(0)) && !contains(op->getOperand(1), read)) ||
+             (contain(op->getOperand(1)) && !contains(op->getOperand(0), read));
+    if (isa_and_nonnull<arith::DivFOp>(op))
+      return contain(op->getOperand(0)) && !contains(op->getOperand(1), read);
+    if (isa_and_nonnull<arith::NegFOp>(op))
+      return contain(op->getOperand(0));
+    if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
+      return contain(op->getOperand(0)) && contain(op->getOperand(1));
+    if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
+      return !contains(choice.getCondition(), read) && contain(choice.getTrueValue()) &&
+             contain(choice.getFalseValue());
+    if (auto dropout = dyn_cast_or_null<DropoutOp>(op))
+      return contain(dropout.getValue()) && !contains(dropout.getProbability(), read);
+    auto reduce = dyn_cast_or_null<ReduceOp>(op);
+    return reduce && reduce.getKind() == ReduceKind::Sum && contain(yielded(reduce.getBody()));
+  }
+
+  ReadOp read;
+  llvm::DenseMap<Value, bool> found;
+};
+} // namespace
+
+bool attn::isMultipleOf(Value value, ReadOp read) { return Multiples(read).contain(value); }
 
 bool attn::uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {
   return op

@@ -19,44 +19,69 @@
 using namespace mlir;
 using namespace attn;
 
-static bool isRead(Value value) { return static_cast<bool>(value.getDefiningOp<ReadOp>()); }
+bool attn::isRead(Value value) { return static_cast<bool>(value.getDefiningOp<ReadOp>()); }
 
-/// What both have.
-static SmallVector<Value> common(ArrayRef<Value> a, ArrayRef<Value> b) {
-  return llvm::filter_to_vector(a, [&](Value mask) { return llvm::is_contained(b, mask); });
-}
+namespace {
+/// The masks that parts of formulas are 0 outside of; asked once of each part, however often formulas use it.
+class ZeroMasks {
+public:
+  explicit ZeroMasks(const llvm::DenseSet<Value> &pairs) : pairs(pairs) {}
 
-/// The masks that `value`, in the formula of `tensor`, is 0 outside of.
-SmallVector<Value> PairTensors::masksOf(Value value, TensorOp tensor) {
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  Operation *op = value.getDefiningOp();
-  SmallVector<Value> masks;
-  if (auto read = dyn_cast_or_null<ReadOp>(op)) {
-    if (contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices))
-      masks = masksOf(definitionOf(read.getTensor()));
-  } else if (isa_and_nonnull<arith::MulFOp>(op)) {
-    masks = masksOf(op->getOperand(0), tensor);
-    llvm::append_range(masks, masksOf(op->getOperand(1), tensor));
-  } else if (isa_and_nonnull<arith::DivFOp, arith::NegFOp, DropoutOp>(op)) {
-    masks = masksOf(op->getOperand(0), tensor);
-  } else if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op)) {
-    masks = common(masksOf(op->getOperand(0), tensor), masksOf(op->getOperand(1), tensor));
-  } else if (auto choice = dyn_cast_or_null<arith::SelectOp>(op)) {
-    masks = masksOf(choice.getTrueValue(), tensor);
+  const SmallVector<Value> &of(TensorOp tensor) { return of(yielded(tensor.getBody()), tensor); }
+
+private:
+  /// Of a part of the formula of `tensor`.
+  const SmallVector<Value> &of(Value value, TensorOp tensor) {
+    if (auto known = found.find(value); known != found.end())
+      return *known->second;
+    auto masks = std::make_unique<SmallVector<Value>>(find(value, tensor));
+    return *(found[value] = std::move(masks));
+  }
+
+  SmallVector<Value> find(Value value, TensorOp tensor) {
+    Block::BlockArgListType indices = tensor.getBody().getArguments();
+    Operation *op = value.getDefiningOp();
+    if (auto read = dyn_cast_or_null<ReadOp>(op)) {
+      bool isOwn = pairs.contains(read.getTensor()) && llvm::equal(read.getSubscripts(), indices);
+      return isOwn ? of(definitionOf(read.getTensor())) : SmallVector<Value>();
+    }
+    if (isa_and_nonnull<arith::DivFOp, arith::NegFOp, DropoutOp>(op))
+      return of(op->getOperand(0), tensor);
+    if (isa_and_nonnull<arith::MulFOp>(op))
+      return either(of(op->getOperand(0), tensor), of(op->getOperand(1), tensor));
+    if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
+      return both(of(op->getOperand(0), tensor), of(op->getOperand(1), tensor));
+    auto choice = dyn_cast_or_null<arith::SelectOp>(op);
+    if (!choice)
+      return {};
     if (!choosesZero(choice))
-      return common(masks, masksOf(choice.getFalseValue(), tensor));
+      return both(of(choice.getTrueValue(), tensor), of(choice.getFalseValue(), tensor));
+    SmallVector<Value> masks = of(choice.getTrueValue(), tensor);
     for (Value condition : conjunctsOf(choice.getCondition()))
       if (auto read = condition.getDefiningOp<ReadOp>(); read && llvm::equal(read.getSubscripts(), indices))
         masks.push_back(read.getTensor());
+    return masks;
   }
-  return masks;
-}
+
+  static SmallVector<Value> either(ArrayRef<Value> a, ArrayRef<Value> b) {
+    llvm::SmallSetVector<Value, 4> masks(a.begin(), a.end());
+    masks.insert(b.begin(), b.end());
+    return masks.takeVector();
+  }
+
+  static SmallVector<Value> both(ArrayRef<Value> a, ArrayRef<Value> b) {
+    return llvm::filter_to_vector(a, [&](Value mask) { return llvm::is_contained(b, mask); });
+  }
+
+  const llvm::DenseSet<Value> &pairs;
+  llvm::DenseMap<Value, std::unique_ptr<SmallVector<Value>>> found;
+};
+} // namespace
 
 /// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
-SmallVector<Value> PairTensors::masksOf(TensorOp tensor) { return masksOf(yielded(tensor.getBody()), tensor); }
+SmallVector<Value> PairTensors::masksOf(TensorOp tensor) { return ZeroMasks(tensors).of(tensor); }
 
-/// Makes `tensor` 0 where one of `masks` is false, unless it is a scan: those go on there.
-static void applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
+void attn::applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
   Value formula = yielded(tensor.getBody()), own = maskOf(tensor);
   bool isMasked = own && llvm::any_of(conjunctsOf(own), isRead);
   if (masks.empty() || isMasked || Scan::of(tensor))
@@ -99,8 +124,7 @@ void PairTensors::dropChoice(TensorOp tensor) {
   eraseUnused(tensor.getBody().front());
 }
 
-/// Whether `inWhere`, in the condition of `sum`, has the subscripts that `read` has in its terms.
-static bool readsSamePair(ReadOp inWhere, ReadOp read, ReduceOp sum) {
+bool attn::readsSamePair(ReadOp inWhere, ReadOp read, ReduceOp sum) {
   Block &body = sum.getBody().front(), &where = sum.getWhere().front();
   return llvm::equal(read.getSubscripts(), inWhere.getSubscripts(), [&](Value ofTerm, Value ofCondition) {
     auto a = dyn_cast<BlockArgument>(ofTerm), b = dyn_cast<BlockArgument>(ofCondition);
@@ -133,161 +157,6 @@ void PairTensors::dropConditions(TensorOp sum) {
            });
   });
   setConditions(reduce, left);
-}
-
-//===----------------------------------------------------------------------===//
-// Conditions of pairs without a softmax
-//===----------------------------------------------------------------------===//
-
-/// The mask that is `condition` of the pair with these indices. It stands as early as it can.
-Value PairTensors::maskOfCondition(Value condition, ArrayRef<Value> indices) {
-  Operation *last = nullptr;
-  anyInSlice(condition, [&](Operation *op) {
-    auto read = dyn_cast<ReadOp>(op);
-    Operation *source = read ? read.getTensor().getDefiningOp() : nullptr;
-    if (source && (!last || last->isBeforeInBlock(source)))
-      last = source;
-    return false;
-  });
-  OpBuilder builder(condition.getContext());
-  if (last)
-    builder.setInsertionPointAfter(last);
-  else
-    builder.setInsertionPointToStart(weights->getBlock());
-  auto kernel = weights->getParentOfType<KernelOp>();
-  AttnTensorType type = weights.getResult().getType().withElement(builder.getI1Type());
-  TensorOp mask = tensorOf(condition, indices, freshName(kernel, (weights.getName() + "_mask").str()),
-                           weights.getIndices(), type, builder);
-  for (TensorOp same : conditionMasks)
-    if (sameFormula(same, mask)) {
-      mask.erase();
-      return same.getResult();
-    }
-  conditionMasks.push_back(mask);
-  for (TensorOp other : weights->getBlock()->getOps<TensorOp>())
-    if (other != mask && sameFormula(other, mask) && !isReturned(other.getResult()))
-      other.getResult().replaceAllUsesWith(mask.getResult());
-  return mask.getResult();
-}
-
-/// Makes the conditions of a scan, beside the comparison with its end, a mask of the pairs that its terms are of.
-void PairTensors::nameScanConditions(TensorOp tensor) {
-  std::optional<Scan> scan = Scan::of(tensor);
-  if (!scan || scan->conditions.empty() || llvm::all_of(scan->conditions, isRead))
-    return;
-  Block &where = ReduceOp(scan->reduce).getWhere().front();
-  SmallVector<Value> pair(tensor.getBody().getArguments());
-  pair[scan->end.getArgNumber()] = where.getArgument(0);
-  OpBuilder builder(where.getTerminator());
-  Value mask = maskOfCondition(conjunction(scan->conditions, builder), pair);
-  Value isVisible = ReadOp::create(builder, tensor.getLoc(), mask, pair);
-  setConditions(scan->reduce, {scan->comparison, isVisible});
-}
-
-/// Makes conditions of the indices alone, where `tensor` chooses 0, masks.
-void PairTensors::nameChoices(TensorOp tensor) {
-  SmallVector<Value> indices(tensor.getBody().getArguments());
-  for (auto choice : llvm::to_vector(tensor.getBody().getOps<arith::SelectOp>())) {
-    Value condition = choice.getCondition();
-    bool isOfPairs = anyInSlice(condition, [&](Operation *op) { return isa<arith::CmpFOp>(op) || readsPairs(op); });
-    if (!choosesZero(choice) || isOfPairs || llvm::all_of(conjunctsOf(condition), isRead))
-      continue;
-    Value mask = maskOfCondition(condition, indices);
-    OpBuilder builder(choice);
-    choice.getConditionMutable().assign(ReadOp::create(builder, tensor.getLoc(), mask, indices));
-  }
-  eraseUnused(tensor.getBody().front());
-}
-
-/// Makes the condition of a sum a mask, if it is one of the pair that the sum reads.
-void PairTensors::nameCondition(TensorOp sum) {
-  ReduceOp reduce = wholeSum(sum);
-  SmallVector<Value> pair = reduce.isConditional() ? pairOf(reduce) : SmallVector<Value>();
-  if (pair.empty())
-    return;
-  Block &body = reduce.getBody().front(), &where = reduce.getWhere().front();
-  for (Value &index : pair)
-    if (auto argument = cast<BlockArgument>(index); argument.getOwner() == &body)
-      index = where.getArgument(argument.getArgNumber());
-  Value condition = yielded(reduce.getWhere());
-  bool isOfPair = llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(pair, index); });
-  if (!isOfPair || condition.getDefiningOp<ReadOp>())
-    return;
-  OpBuilder builder(where.getTerminator());
-  Value mask = maskOfCondition(condition, pair);
-  where.getTerminator()->setOperand(0, ReadOp::create(builder, condition.getLoc(), mask, pair));
-  eraseUnused(where);
-}
-
-/// Makes the condition of a sum inside each pair, which none of its terms changes, the mask of the pairs.
-void PairTensors::liftCondition(TensorOp tensor) {
-  ReduceOp reduce = wholeSum(tensor);
-  if (!reduce || !reduce.isConditional())
-    return;
-  Value condition = yielded(reduce.getWhere());
-  Block::BlockArgListType indices = tensor.getBody().getArguments();
-  if (!llvm::all_of(dependence(condition), [&](Value index) { return llvm::is_contained(indices, index); }))
-    return;
-  Value mask = maskOfCondition(condition, SmallVector<Value>(indices.begin(), indices.end()));
-  setConditions(reduce, {});
-  applyMasks(tensor, mask);
-}
-
-/// The masks without which `read`, in the formula of `reader`, changes nothing.
-SmallVector<Value> PairTensors::masksAround(ReadOp read, TensorOp reader) {
-  SmallVector<Value> masks;
-  if (contains(reader.getResult()) && !Scan::of(reader)) {
-    bool isOwn = llvm::equal(read.getSubscripts(), reader.getBody().getArguments());
-    return isOwn && maskOf(reader) ? masksOf(reader) : masks;
-  }
-  ReduceOp sum = wholeSum(reader);
-  if (!sum || read->getParentOp() != sum)
-    return masks;
-  if (sum.isConditional() && read->getParentRegion() == &sum.getBody())
-    for (Value condition : conjunctsOf(yielded(sum.getWhere())))
-      if (auto inWhere = condition.getDefiningOp<ReadOp>(); inWhere && readsSamePair(inWhere, read, sum))
-        masks.push_back(inWhere.getTensor());
-  // Terms that are multiples of others of the pairs are 0 where those are.
-  for (ReadOp factor : sum.getBody().getOps<ReadOp>()) {
-    bool isSame = read->getParentRegion() == &sum.getBody() ? llvm::equal(read.getSubscripts(), factor.getSubscripts())
-                                                            : readsSamePair(read, factor, sum);
-    if (factor != read && isSame && contains(factor.getTensor()) && isMultipleOf(yielded(sum.getBody()), factor))
-      llvm::append_range(masks, masksOf(definitionOf(factor.getTensor())));
-  }
-  return masks;
-}
-
-/// Makes pairs 0 where nobody needs them: where a mask is false that all their readers have.
-void PairTensors::maskAsRead(TensorOp tensor) {
-  std::optional<SmallVector<Value>> common;
-  for (Operation *user : tensor.getResult().getUsers()) {
-    auto read = cast<ReadOp>(user);
-    SmallVector<Value> masks = masksAround(read, read->getParentOfType<TensorOp>());
-    if (!common)
-      common = masks;
-    llvm::erase_if(*common, [&](Value mask) { return !llvm::is_contained(masks, mask); });
-  }
-  if (!common)
-    return;
-  llvm::erase_if(*common, [&](Value mask) { return !mask.getDefiningOp()->isBeforeInBlock(tensor); });
-  applyMasks(tensor, *common);
-}
-
-/// Conditions of sums, and those inside of pairs, become masks of all pairs that have to do with them.
-void PairTensors::maskByConditions() {
-  for (TensorOp sum : sums())
-    nameCondition(sum);
-  SmallVector<TensorOp> pairs;
-  for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>())
-    if (contains(tensor.getResult()))
-      pairs.push_back(tensor);
-  llvm::for_each(pairs, [&](TensorOp tensor) {
-    liftCondition(tensor);
-    nameChoices(tensor);
-    nameScanConditions(tensor);
-  });
-  llvm::for_each(pairs, [&](TensorOp tensor) { mask(tensor); });
-  llvm::for_each(llvm::reverse(pairs), [&](TensorOp tensor) { maskAsRead(tensor); });
 }
 
 /// Drops choices inside the formula of `tensor` that its own mask makes.

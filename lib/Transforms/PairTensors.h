@@ -1,7 +1,8 @@
 //===- PairTensors.h - Tensors with an element for each pair ----*- C++ -*-===//
 //
 // What attn-store-pairs knows of the pairs of one attention while it rewrites them: StorePairs.cpp chooses those that
-// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0.
+// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0, PairConditions.cpp
+// makes masks of conditions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -47,9 +48,8 @@ private:
   mlir::Value pairFactor(llvm::ArrayRef<Factor> factors, llvm::ArrayRef<mlir::Value> pair, ReduceOp reduce,
                          TensorOp sum);
 
-  // Where they are 0 (PairMasks.cpp).
+  // Where they are 0 (PairMasks.cpp, PairConditions.cpp).
   llvm::SmallVector<mlir::Value> masksOf(TensorOp tensor);
-  llvm::SmallVector<mlir::Value> masksOf(mlir::Value value, TensorOp tensor);
   void mask(TensorOp tensor);
   ReadOp copied(TensorOp tensor);
   void dropChoice(TensorOp tensor);
@@ -73,6 +73,15 @@ private:
 
 /// The statement that defines `tensor`, or null.
 inline TensorOp definitionOf(mlir::Value tensor) { return tensor.getDefiningOp<TensorOp>(); }
+
+/// Makes `tensor` 0 where one of `masks` is false, unless it is a scan: those go on there.
+void applyMasks(TensorOp tensor, llvm::ArrayRef<mlir::Value> masks);
+
+/// Whether `inWhere`, in the condition of `sum`, has the subscripts that `read` has in its terms.
+bool readsSamePair(ReadOp inWhere, ReadOp read, ReduceOp sum);
+
+/// Whether `value` is an element of a tensor.
+bool isRead(mlir::Value value);
 
 /// The sum that is all of the formula, over any number of indices; or null.
 ReduceOp wholeSum(TensorOp tensor);

@@ -35,8 +35,8 @@ bool anyInSlice(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> v
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 
-/// Whether `value` is what `read` gives times something else, or a sum of that: 0 where it is 0, twice as much where it
-/// is twice as much.
+/// Whether `value` is what `read` gives times something else, or made of such by sums and choices: 0 where it is 0, twice
+/// as much where it is twice as much.
 bool isMultipleOf(mlir::Value value, ReadOp read);
 
 /// Whether some operand in `op`, or in an operation inside, is one of these: what reads tensors in its formulas has
