@@ -65,6 +65,17 @@ bool attn::anyInSlice(Value value, llvm::function_ref<bool(Operation *)> visit) 
   return false;
 }
 
+void attn::walkFormula(Value value, llvm::function_ref<bool(Operation *)> visit) {
+  llvm::DenseSet<Operation *> seen;
+  SmallVector<Value> todo{value};
+  while (!todo.empty()) {
+    Value next = todo.pop_back_val();
+    Operation *op = isa<AttnTensorType>(next.getType()) ? nullptr : next.getDefiningOp();
+    if (op && seen.insert(op).second && visit(op))
+      llvm::append_range(todo, op->getOperands());
+  }
+}
+
 bool attn::reduces(Value value) {
   return anyInSlice(value, [](Operation *op) { return isa<ReduceOp>(op); });
 }

@@ -47,15 +47,9 @@ static Operation *graphOp(Operation *op) {
 
 /// Whether no sum of the formula that `value` is in has to do with it.
 static bool isFree(Value value) {
-  llvm::SetVector<Operation *> slice;
-  auto visit = [&](Value part) {
-    if (Operation *op = isa<AttnTensorType>(part.getType()) ? nullptr : part.getDefiningOp())
-      slice.insert(op);
-  };
-  visit(value);
-  for (size_t position = 0; position < slice.size(); ++position)
-    llvm::for_each(slice[position]->getOperands(), visit);
-  return llvm::none_of(slice, llvm::IsaPred<ReduceOp>);
+  bool isFree = true;
+  walkFormula(value, [&](Operation *op) { return isFree &= !isa<ReduceOp>(op); });
+  return isFree;
 }
 
 /// Whether `value` is a sum in its formula or an element of pairs, times what has nothing to do with those; or a choice

@@ -9,22 +9,13 @@ using namespace attn;
 // Proportional to one softmax
 //===----------------------------------------------------------------------===//
 
-static void collectReads(mlir::Value value, llvm::SetVector<ReadOp> &reads) {
-  mlir::Operation *op = value.getDefiningOp();
-  if (!op)
-    return;
-  if (auto read = mlir::dyn_cast<ReadOp>(op))
-    if (read.getTensor().getDefiningOp<SoftmaxOp>())
-      reads.insert(read);
-  if (mlir::isa<DefinitionOpInterface, SoftmaxOp>(op))
-    return;
-  for (mlir::Value operand : op->getOperands())
-    collectReads(operand, reads);
-}
-
 llvm::SetVector<ReadOp> attn::softmaxReads(mlir::Value value) {
   llvm::SetVector<ReadOp> reads;
-  collectReads(value, reads);
+  walkFormula(value, [&](mlir::Operation *op) {
+    if (auto read = mlir::dyn_cast<ReadOp>(op); read && read.getTensor().getDefiningOp<SoftmaxOp>())
+      reads.insert(read);
+    return true;
+  });
   return reads;
 }
 

@@ -30,11 +30,12 @@ static bool hasColumnsInFactors(mlir::Value value, ReduceOp sum, unsigned row, m
 
 /// Whether `value` compares index variables.
 static bool comparesIndices(mlir::Value value) {
-  mlir::Operation *op = value.getDefiningOp();
-  if (!op || llvm::isa<ReadOp, ReduceOp>(op))
-    return false;
-  return (llvm::isa<mlir::arith::CmpIOp>(op) && !dependence(value).empty()) ||
-         llvm::any_of(op->getOperands(), comparesIndices);
+  bool compares = false;
+  walkFormula(value, [&](mlir::Operation *op) {
+    compares |= llvm::isa<mlir::arith::CmpIOp>(op) && !dependence(op->getResult(0)).empty();
+    return !compares && !llvm::isa<ReadOp, ReduceOp>(op);
+  });
+  return compares;
 }
 
 /// Whether the formula `body` chooses between sums, or one and something else, by comparing index variables. Halide

@@ -32,6 +32,10 @@ llvm::SmallVector<mlir::BlockArgument> inOrder(const IndexSet &indices);
 /// them, until it returns true. Returns whether it did. Each is visited once, however often the formula uses it.
 bool anyInSlice(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> visit);
 
+/// Calls `visit` on the operations that compute `value` in its own formula, not on those inside of reductions: once on
+/// each, however often the formula uses it. What is behind one for which it returns false is left out.
+void walkFormula(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> visit);
+
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 
