@@ -128,3 +128,18 @@ def test_what_is_written_with_a_name_and_without_has_the_same_backward_pass():
 def test_a_gate_leaves_a_sum_its_tiles():
     source, _ = CASES["a gate"]
     assert "sum out_sum: split" in attn.compile(source).emit("plan")
+
+
+def test_a_part_that_is_used_twice_many_times_over_is_looked_at_once():
+    """As often as there are ways to it this would take years."""
+    steps = "\n".join(f"a{i + 1}[m, n] = a{i}[m, n] + a{i}[m, n] * 0.5" for i in range(60))
+    kernel = attn.compile(
+        f"""attention deep(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {{
+              a0[m, n] = exp(sum[d](q[m, d] * k[n, d]))
+              {steps}
+              out[m, e] = sum[n](a60[m, n] * v[n, e] where n <= m)
+              return out }}""",
+        lazy=True,
+    )
+    for each in (kernel, *kernel.grad()):
+        assert "predicted" in each.emit("plan")
