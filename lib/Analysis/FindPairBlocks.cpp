@@ -116,7 +116,7 @@ bool PairBlocksFinder::name(BlockArgument index, unsigned position) {
 /// Says which axis each index variable of `statement` and its sums runs along. False where it has none, or two.
 bool PairBlocksFinder::nameAxes(TensorOp statement) {
   if (isPairs(statement.getResult())) {
-    if (std::optional<Scan> scan = Scan::of(statement))
+    if (std::optional<Scan> scan = Scan::of(statement); scan && scan->isAlongLast())
       for (Region &region : scan->reduce->getRegions())
         name(region.getArgument(0), scan->end.getArgNumber());
     return llvm::all_of(statement.getBody().getArguments(),

@@ -67,5 +67,6 @@ std::optional<Scan> Scan::of(DefinitionOpInterface op) {
 Value attn::indexAlong(Value subscript, TensorOp statement) {
   std::optional<Scan> scan = Scan::of(statement);
   auto isTerms = [&](Region &region) { return subscript == region.getArgument(0); };
-  return scan && llvm::any_of(scan->reduce->getRegions(), isTerms) ? scan->end : subscript;
+  bool isOfLast = scan && scan->isAlongLast() && llvm::any_of(scan->reduce->getRegions(), isTerms);
+  return isOfLast ? scan->end : subscript;
 }

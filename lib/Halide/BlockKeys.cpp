@@ -29,8 +29,10 @@ struct BoundedMask {
 };
 } // namespace
 
-/// Whether the terms of `scan` are 0 where some pairs are that have a mask.
+/// Whether the terms of `scan`, a sum, are 0 where some pairs are that have a mask.
 static bool followsMasked(const Scan &scan) {
+  if (ReduceOp(scan.reduce).getKind() != ReduceKind::Sum)
+    return false;
   mlir::Region &body = ReduceOp(scan.reduce).getBody();
   return llvm::any_of(body.getOps<ReadOp>(), [&](ReadOp read) {
     auto source = read.getTensor().getDefiningOp<TensorOp>();
@@ -38,14 +40,14 @@ static bool followsMasked(const Scan &scan) {
   });
 }
 
-/// What bounds the keys at which some row needs `pairs`: their mask; or the conditions of the terms of a scan that
-/// pairs alone read, none where its terms have the keys of other pairs. Without a bound it needs all.
+/// What bounds the keys at which some row needs `pairs`: their mask; or the conditions of the terms of a scan along
+/// keys that pairs alone read, none where its terms have the keys of other pairs. Without a bound it needs all.
 static llvm::SmallVector<BoundedMask> masksOf(TensorOp pairs) {
   std::optional<Scan> scan = Scan::of(pairs);
   bool isReadByPairs = llvm::all_of(pairs.getResult().getUsers(), [](mlir::Operation *user) {
     return isPairs(user->getParentOfType<TensorOp>().getResult());
   });
-  if (!scan || !isReadByPairs)
+  if (!scan || !scan->isAlongLast() || !isReadByPairs)
     return {BoundedMask::of(maskOf(pairs), pairs.getBody().getArguments().back())};
   llvm::SmallVector<BoundedMask> masks;
   auto add = [&](mlir::Value condition, mlir::Region &region) {

@@ -25,13 +25,17 @@ struct Scan {
   mlir::Value comparison;  ///< Of a term's index with `end`.
   llvm::SmallVector<mlir::Value> conditions; ///< What else must hold for a term.
 
+  /// Whether it runs along the last index of a statement: along keys, where its elements are pairs.
+  bool isAlongLast() const { return end.getArgNumber() + 1 == end.getOwner()->getNumArguments(); }
+
   /// `reduce`, which may be a part of a formula, as a scan; of two ends, which a range has, the inner index.
   static std::optional<Scan> of(ReduceOp reduce);
   /// The scan that is the whole formula of `op`, without a reduction inside.
   static std::optional<Scan> of(DefinitionOpInterface op);
 };
 
-/// The index of `statement` that `subscript`, in its formula, runs along: itself, or the end of a scan for its terms'.
+/// The index of `statement` that `subscript`, in its formula, runs along: itself or, for the terms of a scan along the
+/// last index, that.
 mlir::Value indexAlong(mlir::Value subscript, TensorOp statement);
 
 } // namespace attn
