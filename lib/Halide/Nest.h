@@ -123,6 +123,9 @@ private:
   std::optional<Halide::Var> rowLoop, laneLoop;
 };
 
+/// Fuses `loops` of `func`, the innermost first, to one that runs in parallel.
+Halide::Var inParallel(Halide::Func &func, llvm::ArrayRef<Halide::Var> loops);
+
 /// Lowers a region in the loops of stage `consumer` of a nest.
 class StageLowering : public RegionLowering {
 public:

@@ -91,6 +91,17 @@ void Nest::scheduleStage(Stage &stage) {
   }
 }
 
+Var inParallel(Func &func, llvm::ArrayRef<Var> loops) {
+  Var fused = loops.back();
+  for (const Var &loop : llvm::reverse(loops.drop_back())) {
+    Var both(loop.name() + "_" + fused.name());
+    func.fuse(loop, fused, both);
+    fused = both;
+  }
+  func.parallel(fused);
+  return fused;
+}
+
 void Nest::schedule() {
   int width = kernel.plan.lanes;
   func.compute_root();
@@ -101,15 +112,8 @@ void Nest::schedule() {
     laneLoop = vectorLoop();
     func.split(vars[0], *laneLoop, lane, width, TailStrategy::GuardWithIf).vectorize(lane);
   }
-  if (!rows.empty()) {
-    rowLoop = rows.back();
-    for (const Var &row : llvm::reverse(llvm::ArrayRef(rows).drop_back())) {
-      Var fused(row.name() + "_" + rowLoop->name());
-      func.fuse(row, *rowLoop, fused);
-      rowLoop = fused;
-    }
-    func.parallel(*rowLoop);
-  }
+  if (!rows.empty())
+    rowLoop = inParallel(func, rows);
   for (Stage &stage : stages)
     scheduleStage(stage);
 }

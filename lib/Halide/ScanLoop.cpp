@@ -3,7 +3,7 @@
 #include "ScanLoop.h"
 
 #include "Mathematics.h"
-#include "Reduction.h"
+#include "Nest.h"
 
 using Halide::Expr;
 using Halide::TailStrategy;
@@ -68,18 +68,6 @@ void ScanLoop::schedule() {
     scheduleRows();
   else
     scheduleLanes();
-}
-
-/// Fuses `loops`, the innermost first, to one that runs in parallel.
-static Var inParallel(Halide::Func &func, llvm::ArrayRef<Var> loops) {
-  Var fused = loops.back();
-  for (const Var &loop : llvm::reverse(loops.drop_back())) {
-    Var both(loop.name() + "_" + fused.name());
-    func.fuse(loop, fused, both);
-    fused = both;
-  }
-  func.parallel(fused);
-  return fused;
 }
 
 void ScanLoop::scheduleRows() {

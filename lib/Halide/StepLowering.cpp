@@ -233,24 +233,17 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
   auto sum = mlir::dyn_cast<WeightedSumOp>(op);
   if (sum && kind != PlanKind::Nest)
     return addFusedSum(sum, kind, logSumExp);
-  if (kind == PlanKind::Matrix) {
-    Matrix matrix(*this, *plan.matrix(op), mlir::cast<DefinitionOpInterface>(op));
-    matrix.define();
-    matrix.schedule();
-    return addOutput(matrix.func, storage.place(tensor));
-  }
-  if (kind == PlanKind::Scatter) {
-    Scatter scatter(*this, mlir::cast<DefinitionOpInterface>(op));
-    scatter.define();
-    scatter.schedule();
-    return addOutput(scatter.func, storage.place(tensor));
-  }
-  if (kind == PlanKind::Scan) {
-    ScanLoop scan(*this, mlir::cast<DefinitionOpInterface>(op));
-    scan.define();
-    scan.schedule();
-    return addOutput(scan.func, storage.place(tensor));
-  }
+  auto storeBy = [&](auto &&loops) {
+    loops.define();
+    loops.schedule();
+    addOutput(loops.func, storage.place(tensor));
+  };
+  if (kind == PlanKind::Matrix)
+    return storeBy(Matrix(*this, *plan.matrix(op), mlir::cast<DefinitionOpInterface>(op)));
+  if (kind == PlanKind::Scatter)
+    return storeBy(Scatter(*this, mlir::cast<DefinitionOpInterface>(op)));
+  if (kind == PlanKind::Scan)
+    return storeBy(ScanLoop(*this, mlir::cast<DefinitionOpInterface>(op)));
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
   bool isLogSumExp = softmax && tensor == softmax.getLogsumexp();
   auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);

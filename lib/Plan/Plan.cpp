@@ -267,9 +267,8 @@ bool Plan::isScatter(mlir::Operation *statement) const {
   return llvm::any_of(scatters, [&](const ScatterPlan &plan) { return plan.statement == statement; });
 }
 
-const ScanPlan *Plan::scan(mlir::Operation *statement) const {
-  auto found = llvm::find_if(scans, [&](const ScanPlan &plan) { return plan.statement == statement; });
-  return found == scans.end() ? nullptr : &*found;
+bool Plan::isScan(mlir::Operation *statement) const {
+  return llvm::any_of(scans, [&](const ScanPlan &plan) { return plan.statement == statement; });
 }
 
 std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
@@ -284,7 +283,7 @@ std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
     variants.push_back({PlanKind::Nest, SizeLimit{plan->rowSize, plan->rows - 1}});
   variants.push_back({plan                   ? PlanKind::Matrix
                       : isScatter(statement) ? PlanKind::Scatter
-                      : scan(statement)      ? PlanKind::Scan
+                      : isScan(statement)    ? PlanKind::Scan
                                              : PlanKind::Nest});
   return variants;
 }

@@ -233,6 +233,45 @@ def test_blocks_of_rows_have_the_keys_that_they_need(name):
         torch.testing.assert_close(own.grad, wanted.grad, rtol=1e-8, atol=1e-9)
 
 
+PAIRS = "q: f64[H, M, D], k: f64[H, N, D], v: f64[H, N, E]"
+FROM_BLOCK_TO_BLOCK = {
+    "from query to query": (
+        f"""attention a({PAIRS}) {{
+              s[h, m, n] = sum[d](q[h, m, d] * k[h, n, d])
+              f[h, m, n] = sum[i](sigmoid(s[h, i, n]) where i < m) / M
+              out[h, m, e] = sum[n](exp(f[h, m, n]) * v[h, n, e] where n <= m)
+              return out }}""",
+        lambda torch, s, seen: torch.exp((torch.sigmoid(s).cumsum(1) - torch.sigmoid(s)) / s.shape[1]) * seen,
+    ),
+    "a maximum, of zeros where keys are left out": (
+        f"""attention a({PAIRS}) {{
+              s[h, m, n] = select(n >= m, -abs(sum[d](q[h, m, d] * k[h, n, d])) - 0.1, 0)
+              f[h, m, n] = max[j](s[h, m, j] where j <= n)
+              out[h, m, e] = sum[n](exp(f[h, m, n]) * v[h, n, e] where n >= m)
+              return out }}""",
+        lambda torch, s, seen: torch.exp(torch.where(seen.mT, -s.abs() - 0.1, 0.0).cummax(2).values) * seen.mT,
+    ),
+}
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("name", FROM_BLOCK_TO_BLOCK)
+def test_totals_are_those_of_all_rows_and_keys_whatever_a_block_has(name, heads):
+    torch = pytest.importorskip("torch")
+    source, weights = FROM_BLOCK_TO_BLOCK[name]
+    kernel = attn.compile(source)
+    tensors = tensors_for(torch, kernel, {"H": heads, "M": 1301, "N": 1301, "D": 2, "E": 2}, heads)
+    given = [tensor.clone().requires_grad_() for tensor in tensors]
+    exact = [tensor.clone().requires_grad_() for tensor in tensors]
+    q, k, v = exact
+    found, expected = kernel(*given), weights(torch, q @ k.mT, causal(q)) @ v
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+    for result in (found, expected):
+        (result**2).sum().backward()
+    for own, wanted in zip(given, exact):
+        torch.testing.assert_close(own.grad, wanted.grad, rtol=1e-8, atol=1e-8)
+
+
 def test_stick_breaking_stores_no_pairs_as_a_whole():
     source, _ = ATTENTION["stick-breaking"]
     plan = attn.compile(source.replace("{0}", "f32")).emit("plan")

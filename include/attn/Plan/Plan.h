@@ -204,8 +204,8 @@ struct Plan {
   const SumPlan &sum(mlir::Operation *statement) const;
   /// Whether `statement` is one of `scatters`.
   bool isScatter(mlir::Operation *statement) const;
-  /// The plan of a scan, or null.
-  const ScanPlan *scan(mlir::Operation *statement) const;
+  /// Whether it is one of `scans`.
+  bool isScan(mlir::Operation *statement) const;
   /// The matrix plan of `statement`, or null.
   const MatrixPlan *matrix(mlir::Operation *statement) const;
   /// Whether the scores of `softmax` are stored before its weights are: the latter are made from them, row by row.
