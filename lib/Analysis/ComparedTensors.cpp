@@ -31,6 +31,13 @@ static void addSelected(Value value, Reads &reads) {
   }
 }
 
+/// Whether the elements of `tensor` are maxima or minima.
+static bool isExtreme(Value tensor) {
+  auto definition = tensor.getDefiningOp<TensorOp>();
+  auto reduce = definition ? yielded(definition.getBody()).getDefiningOp<ReduceOp>() : ReduceOp();
+  return reduce && (reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min);
+}
+
 /// Whether two reads in a formula are of one element, which the formula computes once where it is not stored.
 static bool isSameElement(Operation *a, Operation *b) {
   return a->getParentOfType<TensorOp>() == b->getParentOfType<TensorOp>() &&
@@ -54,6 +61,11 @@ llvm::DenseSet<Value> attn::comparedTensors(KernelOp kernel) {
     for (Value tensor : both)
       if (llvm::none_of(beneath, [&](Operation *read) { return tensorReadBy(read) == tensor; }))
         compared.insert(tensor);
+    // Nor is the greatest of a row found again for each number that it is compared with.
+    if (!both.empty())
+      for (Value side : comparison->getOperands())
+        if (auto read = side.getDefiningOp<ReadOp>(); read && isExtreme(read.getTensor()))
+          compared.insert(read.getTensor());
   });
   return compared;
 }

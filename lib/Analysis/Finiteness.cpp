@@ -51,9 +51,10 @@ TensorSet attn::finiteWhere(Value condition) {
   return finite;
 }
 
-bool attn::isFinite(Value value, const TensorSet &finite) {
+/// `proven` are values that are: a formula may use one twice, many times over.
+static bool isFinite(Value value, const TensorSet &finite, DenseSet<Value> &proven) {
   Operation *op = value.getDefiningOp();
-  if (!isa<FloatType>(value.getType()))
+  if (!isa<FloatType>(value.getType()) || proven.contains(value))
     return true;
   FloatAttr constant;
   if (matchPattern(value, m_Constant(&constant)))
@@ -68,5 +69,13 @@ bool attn::isFinite(Value value, const TensorSet &finite) {
   }
   bool keeps = isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp, arith::SelectOp, arith::MaximumFOp,
                    arith::MinimumFOp, math::AbsFOp>(op);
-  return keeps && llvm::all_of(op->getOperands(), [&](Value operand) { return isFinite(operand, finite); });
+  if (!keeps || !llvm::all_of(op->getOperands(), [&](Value operand) { return isFinite(operand, finite, proven); }))
+    return false;
+  proven.insert(value);
+  return true;
+}
+
+bool attn::isFinite(Value value, const TensorSet &finite) {
+  DenseSet<Value> proven;
+  return ::isFinite(value, finite, proven);
 }

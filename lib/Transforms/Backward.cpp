@@ -2,6 +2,7 @@
 
 #include "Backward.h"
 #include "Form.h"
+#include "Formula.h"
 #include "Scores.h"
 #include "Statement.h"
 #include "Unnormalised.h"
@@ -133,9 +134,16 @@ void Backward::differentiate(SoftmaxGroup &group) {
   if (weight && !dot)
     dot = this->dot(weights, weight, group.weight, rows);
   SoftmaxGradients found = gradientsOf(group, weight, logSumExp, dot, facts, builder);
-  gradients[group.score.getResult()] = found.score;
+  // The terms of a maximum may be the same tensor as the scores, which has a part of its gradient from there.
+  auto add = [&](TensorOp tensor, Value gradient) {
+    if (SmallVector<Part> &others = parts[tensor.getResult()]; others.empty())
+      gradients[tensor.getResult()] = gradient;
+    else
+      others.push_back({gradient, {}});
+  };
+  add(group.score, found.score);
   if (found.sink)
-    gradients[group.sink.getResult()] = found.sink;
+    add(group.sink, found.sink);
 }
 
 /// Weights that derivatives in `scratch` use are read, since sums need them, too, rather than computed again.
@@ -161,8 +169,9 @@ LogicalResult Backward::differentiate(TensorOp tensor) {
   Block &block = scratch.getBody().front();
   OpBuilder inside = OpBuilder::atBlockEnd(&block);
   Value seed = readWide(inside, gradient, tensor.getBody().getArguments());
-  FailureOr<SmallVector<ReadGradient>> reads =
-      attn::differentiate(tensor, seed, block, [&](Value read) { return active.contains(read); });
+  FailureOr<SmallVector<ReadGradient>> reads = attn::differentiate(
+      tensor, seed, block,
+      {[&](Value read) { return active.contains(read); }, [&](ReduceOp reduce) { return extremes.lookup(reduce); }});
   readWeights(tensor, block);
   if (succeeded(reads))
     for (ReadGradient &read : *reads) {
@@ -203,25 +212,40 @@ void Backward::returnGradients() {
 }
 
 /// The terms that a maximum or minimum is taken of become tensors: its gradient goes to those that equal it, and only
-/// what is stored is the same number both times (ComparedTensors.h).
-static void outlineExtremeTerms(KernelOp kernel) {
-  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
+/// what is stored is the same number both times (ComparedTensors.h). They are counted, for they share it.
+void Backward::outlineExtremes() {
+  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+    SmallVector<ReduceOp> reductions;
     tensor.getBody().walk([&](ReduceOp reduce) {
       bool isExtreme = reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min;
-      Operation *yield = reduce.getBody().front().getTerminator();
-      Value term = yield->getOperand(0);
-      if (!isExtreme || !isa<FloatType>(term.getType()) || isa_and_nonnull<ReadOp>(term.getDefiningOp()))
-        return;
-      OpBuilder builder(yield);
-      yield->setOperand(0, hoist(term, tensor, (tensor.getName() + "_term").str(), builder));
+      if (isExtreme && isa<FloatType>(reduce.getType()))
+        reductions.push_back(reduce);
     });
+    for (ReduceOp reduce : reductions) {
+      Operation *yield = reduce.getBody().front().getTerminator();
+      OpBuilder inside(yield), after(reduce->getContext());
+      auto stored = [&](Value value, StringRef suffix, OpBuilder &builder) {
+        return value.getDefiningOp<ReadOp>() ? value : hoist(value, tensor, (tensor.getName() + suffix).str(), builder);
+      };
+      yield->setOperand(0, stored(yield->getOperand(0), "_term", inside));
+      after.setInsertionPointAfter(reduce);
+      Value extreme = stored(reduce.getResult(), "_extreme", after);
+      Location location = reduce.getLoc();
+      Value isEqual = arith::CmpFOp::create(inside, location, arith::CmpFPredicate::OEQ, yield->getOperand(0), extreme);
+      Value one =
+          arith::SelectOp::create(inside, location, isEqual, floatConstant(1, reduce.getType(), inside, location),
+                                  floatConstant(0, reduce.getType(), inside, location));
+      Value count = Formula(after, location).sumOver(reduce, one);
+      extremes[reduce] = {extreme, stored(count, "_equal", after)};
+    }
+  }
 }
 
 LogicalResult Backward::run() {
   groups = rewriteSoftmaxes(kernel, facts);
   for (const SoftmaxGroup &group : groups)
     names.push_back(group.saved);
-  outlineExtremeTerms(kernel);
+  outlineExtremes();
   outlineDots(kernel);
   findActive();
   addOutputGradients();

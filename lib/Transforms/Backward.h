@@ -9,6 +9,7 @@
 #ifndef ATTN_TRANSFORMS_BACKWARD_H
 #define ATTN_TRANSFORMS_BACKWARD_H
 
+#include "Derivative.h"
 #include "SoftmaxGradient.h"
 
 #include <string>
@@ -36,6 +37,7 @@ public:
 
 private:
   std::string nameOf(mlir::Value tensor);
+  void outlineExtremes();
   void findActive();
   void markPairs(TensorOp tensor);
   void addOutputGradients();
@@ -57,6 +59,7 @@ private:
   llvm::DenseMap<mlir::Value, llvm::SmallVector<Part>> parts; ///< Of the gradient of a tensor.
   llvm::DenseMap<mlir::Value, mlir::Value> gradients;         ///< Their sums.
   llvm::DenseMap<mlir::Value, mlir::Value> savedTensors;      ///< The parameters that they have become.
+  llvm::DenseMap<mlir::Operation *, Extreme> extremes;        ///< Maxima and minima.
   llvm::SmallVector<std::string> outputNames;                 ///< Of the kernel that is differentiated.
   llvm::SmallVector<std::string> names;                       ///< Of the parameters.
   unsigned firstGradient = 0; ///< The position of the first output's gradient among them.

@@ -24,8 +24,8 @@ using namespace attn;
 namespace {
 class Derivative {
 public:
-  Derivative(Block &scratch, Location location, llvm::function_ref<bool(Value)> isActive)
-      : formula(scratch, location), isActive(isActive) {}
+  Derivative(Block &scratch, Location location, const DerivativeFacts &facts)
+      : formula(scratch, location), facts(facts) {}
 
   LogicalResult run(Block &block, Value gradient);
 
@@ -40,7 +40,7 @@ private:
   bool leadsToActive(Value value);
 
   Formula formula;
-  llvm::function_ref<bool(Value)> isActive;
+  const DerivativeFacts &facts;
   llvm::DenseMap<Value, Value> gradients;
 };
 } // namespace
@@ -49,7 +49,7 @@ private:
 bool Derivative::leadsToActive(Value value) {
   return anyInSlice(value, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
-    return read && isActive(read.getTensor());
+    return read && facts.isActive(read.getTensor());
   });
 }
 
@@ -79,7 +79,7 @@ LogicalResult Derivative::run(Block &block, Value gradient) {
 
 LogicalResult Derivative::propagate(Operation *op, Value gradient) {
   if (auto read = dyn_cast<ReadOp>(op)) {
-    if (isActive(read.getTensor()))
+    if (facts.isActive(read.getTensor()))
       reads.push_back({read, gradient});
     return success();
   }
@@ -218,8 +218,10 @@ LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient) {
     return run(body, gradient);
   case ReduceKind::Max:
   case ReduceKind::Min: {
-    Value extreme = formula.compare(arith::CmpFPredicate::OEQ, term, reduce.getResult());
-    return run(body, formula.select(extreme, gradient, formula.zero(gradient)));
+    Extreme extreme = facts.extreme(reduce);
+    Value isEqual = formula.compare(arith::CmpFPredicate::OEQ, term, extreme.value);
+    Value share = formula.divide(gradient, extreme.equalTerms);
+    return run(body, formula.select(isEqual, share, formula.zero(gradient)));
   }
   case ReduceKind::LogSumExp: {
     auto share = [&](Value exponent) {
@@ -237,8 +239,8 @@ LogicalResult Derivative::propagate(ReduceOp reduce, Value gradient) {
 }
 
 FailureOr<SmallVector<ReadGradient>> attn::differentiate(TensorOp tensor, Value seed, Block &scratch,
-                                                         llvm::function_ref<bool(Value)> isActive) {
-  Derivative derivative(scratch, tensor.getLoc(), isActive);
+                                                         const DerivativeFacts &facts) {
+  Derivative derivative(scratch, tensor.getLoc(), facts);
   if (failed(derivative.run(tensor.getBody().front(), seed)))
     return failure();
   return std::move(derivative.reads);

@@ -13,8 +13,8 @@ namespace attn {
 /// Arithmetic at the end of a block.
 class Formula {
 public:
-  Formula(mlir::Block &block, mlir::Location location)
-      : builder(mlir::OpBuilder::atBlockEnd(&block)), location(location) {}
+  Formula(mlir::Block &block, mlir::Location location) : Formula(mlir::OpBuilder::atBlockEnd(&block), location) {}
+  Formula(mlir::OpBuilder builder, mlir::Location location) : builder(std::move(builder)), location(location) {}
 
   mlir::Value multiply(mlir::Value a, mlir::Value b) {
     return builder.createOrFold<mlir::arith::MulFOp>(location, a, b);

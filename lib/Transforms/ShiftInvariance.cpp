@@ -41,28 +41,39 @@ struct Split {
 } // namespace
 
 namespace {
+/// An operation that scales its operand at `position`.
+struct Scale {
+  Operation *op;
+  unsigned position;
+};
+
+/// Where a value stands: what is finite there, and which scales around it, the outermost first, are not known to be
+/// unless a choice further inside says so: what is dropped there is dropped scaled, for where the choice is another its
+/// 0 must not meet them. `known` are the values that were split there, for a formula may use one twice.
+struct Surroundings {
+  TensorSet finite;
+  SmallVector<Scale> scales;
+  DenseMap<Value, Split> known;
+};
+
 /// Splits the values of one score. They are finite where the choices around them say so.
 class Splitter {
 public:
-  Splitter(const PairFormula &formula, OpBuilder &builder) : formula(formula), builder(builder) {}
-  Split split(Value value, const TensorSet &finite);
+  Splitter(const PairFormula &formula, OpBuilder &builder) : formula(formula), builder(builder) {
+    formula.block->walk([&](arith::SelectOp choice) { hasFlags |= !finiteWhere(choice.getCondition()).empty(); });
+  }
+  Split split(Value value, Surroundings &around);
 
 private:
-  /// An operation that scales its operand at `position`.
-  struct Scale {
-    Operation *op;
-    unsigned position;
-  };
-
   Value scaled(Value value, const Scale &scale);
-  Split drop(Value value, const TensorSet &finite);
-  Split splitSum(Operation *op, const TensorSet &finite);
-  Split splitScaled(Operation *op, const TensorSet &finite);
-  Split splitChoice(arith::SelectOp choice, const TensorSet &finite);
+  Split splitOnce(Value value, Surroundings &around);
+  Split splitSum(Operation *op, Surroundings &around);
+  Split splitScaled(Operation *op, Surroundings &around);
+  Split splitChoice(arith::SelectOp choice, Surroundings &around);
 
   const PairFormula &formula;
   OpBuilder &builder;
-  SmallVector<Scale> scales; ///< Around the value, the outermost first. What is dropped is dropped scaled.
+  bool hasFlags = false; ///< Whether any choice says that something is finite.
 };
 } // namespace
 
@@ -72,25 +83,18 @@ Value Splitter::scaled(Value value, const Scale &scale) {
   return builder.clone(*scale.op, mapping)->getResult(0);
 }
 
-/// `value`, which is the same for all keys: dropped if it and what scales it are finite.
-Split Splitter::drop(Value value, const TensorSet &finite) {
-  auto isFiniteScale = [&](const Scale &scale) {
-    if (scale.op->getNumOperands() == 1)
-      return true;
-    Value factor = scale.op->getOperand(1 - scale.position);
-    // Where a flag bounds norms it bounds them times all scales without an index (ExpandDistances.cpp).
-    bool bounded = !finite.empty() && dependence(factor).empty();
-    return bounded || (isa<arith::MulFOp>(scale.op) && isFinite(factor, finite));
-  };
-  if (!isFinite(value, finite) || !llvm::all_of(scales, isFiniteScale))
-    return {value, Value()};
-  for (const Scale &scale : llvm::reverse(scales))
-    value = scaled(value, scale);
-  return {Value(), value};
+/// Whether `scale` keeps what is finite so.
+static bool isFinite(const Scale &scale, const TensorSet &finite) {
+  if (scale.op->getNumOperands() == 1)
+    return true;
+  Value factor = scale.op->getOperand(1 - scale.position);
+  // Where a flag bounds norms it bounds them times all scales without an index (ExpandDistances.cpp).
+  bool bounded = !finite.empty() && dependence(factor).empty();
+  return bounded || (isa<arith::MulFOp>(scale.op) && isFinite(factor, finite));
 }
 
-Split Splitter::splitSum(Operation *op, const TensorSet &finite) {
-  Split lhs = split(op->getOperand(0), finite), rhs = split(op->getOperand(1), finite);
+Split Splitter::splitSum(Operation *op, Surroundings &around) {
+  Split lhs = split(op->getOperand(0), around), rhs = split(op->getOperand(1), around);
   if (!lhs.dropped && !rhs.dropped)
     return {op->getResult(0), Value()};
   auto combine = [&](Value a, Value b) -> Value {
@@ -105,23 +109,29 @@ Split Splitter::splitSum(Operation *op, const TensorSet &finite) {
 }
 
 /// A negation, or a product or quotient with a scale that no key changes.
-Split Splitter::splitScaled(Operation *op, const TensorSet &finite) {
+Split Splitter::splitScaled(Operation *op, Surroundings &around) {
   unsigned position = isa<arith::MulFOp>(op) && !formula.dependsOnKey(op->getOperand(0)) ? 1 : 0;
+  Split whole = {op->getResult(0), Value()};
   if (op->getNumOperands() == 2 && formula.dependsOnKey(op->getOperand(1 - position)))
-    return {op->getResult(0), Value()};
-  scales.push_back({op, position});
-  Split part = split(op->getOperand(position), finite);
-  scales.pop_back();
+    return whole;
+  Scale scale = {op, position};
+  bool finite = isFinite(scale, around.finite);
+  if (!finite && !hasFlags)
+    return whole;
+  Surroundings inside = {around.finite, around.scales, {}};
+  inside.scales.push_back(scale);
+  Split part = split(op->getOperand(position), finite ? around : inside);
   if (!part.dropped)
-    return {op->getResult(0), Value()};
-  return {part.kept ? scaled(part.kept, {op, position}) : Value(), part.dropped};
+    return whole;
+  return {part.kept ? scaled(part.kept, scale) : Value(), finite ? scaled(part.dropped, scale) : part.dropped};
 }
 
-Split Splitter::splitChoice(arith::SelectOp choice, const TensorSet &finite) {
-  TensorSet whenTrue = finite;
+Split Splitter::splitChoice(arith::SelectOp choice, Surroundings &around) {
   TensorSet implied = finiteWhere(choice.getCondition());
-  whenTrue.insert(implied.begin(), implied.end());
-  Split yes = split(choice.getTrueValue(), whenTrue), no = split(choice.getFalseValue(), finite);
+  Surroundings whenTrue = {around.finite, around.scales, {}};
+  whenTrue.finite.insert(implied.begin(), implied.end());
+  Split yes = split(choice.getTrueValue(), implied.empty() ? around : whenTrue);
+  Split no = split(choice.getFalseValue(), around);
   if (!yes.dropped && !no.dropped)
     return {choice.getResult(), Value()};
   auto choose = [&](Value a, Value b) {
@@ -133,17 +143,32 @@ Split Splitter::splitChoice(arith::SelectOp choice, const TensorSet &finite) {
   return {choose(yes.kept, no.kept), choose(yes.dropped, no.dropped)};
 }
 
-Split Splitter::split(Value value, const TensorSet &finite) {
-  if (!formula.dependsOnKey(value))
-    return drop(value, finite);
+Split Splitter::split(Value value, Surroundings &around) {
+  if (auto known = around.known.find(value); known != around.known.end())
+    return known->second;
+  Split parts = splitOnce(value, around);
+  around.known[value] = parts;
+  return parts;
+}
+
+Split Splitter::splitOnce(Value value, Surroundings &around) {
+  if (!formula.dependsOnKey(value)) {
+    if (!isFinite(value, around.finite) ||
+        !llvm::all_of(around.scales, [&](const Scale &scale) { return isFinite(scale, around.finite); }))
+      return {value, Value()};
+    Value dropped = value;
+    for (const Scale &scale : llvm::reverse(around.scales))
+      dropped = scaled(dropped, scale);
+    return {Value(), dropped};
+  }
   Operation *op = value.getDefiningOp();
   if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op))
-    return splitSum(op, finite);
+    return splitSum(op, around);
   if (isa_and_nonnull<arith::NegFOp, arith::MulFOp, arith::DivFOp>(op))
-    return splitScaled(op, finite);
+    return splitScaled(op, around);
   auto choice = dyn_cast_or_null<arith::SelectOp>(op);
   if (choice && !formula.dependsOnKey(choice.getCondition()))
-    return splitChoice(choice, finite);
+    return splitChoice(choice, around);
   return {value, Value()};
 }
 
@@ -187,7 +212,8 @@ struct ShiftInvariance : attn::impl::AttnShiftInvarianceBase<ShiftInvariance> {
       if (!indifferent)
         continue;
       OpBuilder builder(formula.block->getTerminator());
-      Split parts = Splitter(formula, builder).split(formula.value(), {});
+      Surroundings nothing;
+      Split parts = Splitter(formula, builder).split(formula.value(), nothing);
       if (!parts.dropped)
         continue;
       for (Operation *user : llvm::to_vector(score.getResult().getUsers()))

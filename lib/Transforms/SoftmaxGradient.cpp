@@ -97,7 +97,7 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
 /// The group with these parts, which is made before `tensor` if there is none.
 static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImpl<SoftmaxGroup> &groups) {
   for (SoftmaxGroup &other : groups)
-    if (sameFormula(other.score, parts.score) && sameFormula(other.mask, parts.mask) &&
+    if (other.rows == parts.rows && sameFormula(other.score, parts.score) && sameFormula(other.mask, parts.mask) &&
         sameFormula(other.sink, parts.sink)) {
       eraseParts(parts);
       return other;

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from .check import check
 from .data import Case, draw_case
 from .generate import generate
+from .gradient import check_gradient
 from .pool import Outcome, Pool
 from .shrink import shrink
 
@@ -25,6 +27,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="when to stop drawing (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each spec has the next one (default: 0)")
     parser.add_argument("--count", type=int, help="how many specs at most")
+    parser.add_argument("--gradients", action="store_true", help="compare gradients, not outputs")
     parser.add_argument("--processes", type=int, default=0, help="how many at once (default: one for each core)")
     parser.add_argument("--shrink-seconds", type=float, default=60, help="for each failure (default: 60); 0 prints it as it was drawn")
     parser.add_argument("--save", type=Path, help="a folder for the failures")
@@ -43,7 +46,7 @@ def main() -> int:
             spec = generate(seed)
             yield [draw_case(spec, seed + SHIFT * number) for number in range(DRAWS)]
 
-    pool = Pool(options.processes)
+    pool = Pool(check_gradient if options.gradients else check, options.processes)
     count, failures = 0, []
     try:
         with tqdm(unit=" specs", disable=None) as bar:

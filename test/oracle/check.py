@@ -43,8 +43,8 @@ def check(case: Case) -> Failure | None:
         return Failure("refused", str(error))
     arguments = draw_arguments(case)
     try:
-        passed = _passed(case, arguments)
-        found, expected, again = (_list(method(**passed)) for method in (kernel, kernel.reference, kernel))
+        passed = as_passed(case, arguments)
+        found, expected, again = (as_arrays(method(**passed)) for method in (kernel, kernel.reference, kernel))
     except Exception as error:  # whatever a call raises is a finding: the arguments fit
         return Failure("error", f"{type(error).__name__}: {error}")
     dtypes = [each.dtype for each in kernel.outputs]
@@ -61,7 +61,7 @@ def check(case: Case) -> Failure | None:
     return Failure("difference", text) if text else None
 
 
-def _passed(case: Case, arguments: dict) -> dict:
+def as_passed(case: Case, arguments: dict) -> dict:
     """The arguments as the kernel takes them: NumPy has no bf16, so those are PyTorch's."""
     narrow = [each.name for each in case.spec.parameters if each.dtype == "bf16"]
     if not narrow:
@@ -74,7 +74,7 @@ def _passed(case: Case, arguments: dict) -> dict:
     return arguments | {name: converted(arguments[name]) for name in narrow}
 
 
-def _list(outputs) -> list[np.ndarray]:
+def as_arrays(outputs) -> list[np.ndarray]:
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return [each if isinstance(each, np.ndarray) else _array(each) for each in outputs]
 

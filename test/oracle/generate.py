@@ -48,6 +48,7 @@ class Generator(Scores):
             self.ranges["m"] = "N"  # self attention
         if self.chance(0.1):
             self.ranges["e"] = "D"
+        self.tokens_first = self.chance(0.25)  # heads lie together at a token
         self.paged = self.chance(0.1)
         if self.paged:
             self.ranges["n"] = "L * S"
@@ -81,12 +82,18 @@ class Generator(Scores):
         if self.chance(permuted):
             self.random.shuffle(dimensions)
         else:
-            order = {"B": 0, "P": 0, "S": 1, "H": 2, "G": 2}
-            dimensions.sort(key=lambda each: 4 if each[1] == index(feature) else order.get(each[0], 3))
+            head = 4 if self.tokens_first else 2
+            order = {"B": 0, "P": 0, "S": 1, "H": head, "G": head}
+            dimensions.sort(key=lambda each: 5 if each[1] == index(feature) else order.get(each[0], 3))
         values = Values("integers", "100") if dtype in ("i8", "u8") else Values()
         parameter = self.parameter(name, [each for each, _ in dimensions], values, dtype)
         read = Expr("read", parameter, "integer" if dtype in ("i8", "u8") else FLOAT, tuple(each for _, each in dimensions))
-        return call("f32", read) * literal(0.02) if dtype in ("i8", "u8") else read
+        value = call("f32", read) * literal(0.02) if dtype in ("i8", "u8") else read
+        if self.chance(0.1):  # a number for each token, or token and head, as of a quantised cache
+            kept = [each for each in dimensions if each[1] != index(feature)]
+            scale = self.parameter("token_scale", [each for each, _ in kept], Values("positive"))
+            value = value * Expr("read", scale, FLOAT, tuple(each for _, each in kept))
+        return value
 
     def draw_operands(self) -> None:
         names = [*self.outer, *self.queries, "d"]
@@ -156,7 +163,9 @@ class Generator(Scores):
         if self.chance(0.08) and mask is not None:
             outputs.append(self.define("count", row, reduce("sum", self.over("n"), select(mask, literal(1), literal(0)))))
         if self.chance(0.05):
-            outputs.append(self.define("column", self.outer + ["n"], reduce("sum", self.over(*(self.queries or [out.args[-1].text])), weight if self.queries else out)))
+            summed, kept = (weight, self.outer + ["n"]) if self.queries else (out, [each for each in row if index(each) in out.args])
+            over = self.queries or [each.text for each in out.args if each.text not in row]
+            outputs.append(self.define("column", kept, reduce("sum", self.over(*over), summed)))
         if self.chance(0.05) and mask is not None and mask.operator == "read" and mask.text not in self.parameters:
             outputs.append(mask)
         return outputs

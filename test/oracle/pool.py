@@ -8,11 +8,11 @@ import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing import connection
-from typing import Iterable, Iterator
+from typing import Callable, Iterable, Iterator
 
 import attn
 
-from .check import Failure, check
+from .check import Failure
 from .data import Case
 
 TIME_LIMIT = 300.0  # seconds for the cases of a spec: they take one or two, but machines may be busy
@@ -25,7 +25,10 @@ class Outcome:
     failure: Failure | None = None
 
 
-def _serve(pipe: connection.Connection) -> None:
+Check = Callable[[Case], Failure | None]
+
+
+def _serve(pipe: connection.Connection, check: Check) -> None:
     """A worker: the cases of one spec in, the first failure out, and before each case its number. A crash closes the pipe."""
     attn.set_num_threads(2)
     while True:
@@ -46,10 +49,10 @@ def _serve(pipe: connection.Connection) -> None:
 
 
 class _Worker:
-    def __init__(self):
+    def __init__(self, check: Check):
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other,), daemon=True)
+        self.process = context.Process(target=_serve, args=(other, check), daemon=True)
         self.process.start()
         other.close()
         self.cases: list[Case] = []  #: under way; none when idle
@@ -71,7 +74,8 @@ class _Worker:
 
 
 class Pool:
-    def __init__(self, processes: int = 0):
+    def __init__(self, check: Check, processes: int = 0):
+        self.check = check
         self.processes = processes or os.cpu_count() or 1
         self.workers: list[_Worker] = []
 
@@ -100,7 +104,7 @@ class Pool:
         for worker in self.workers:
             if not worker.cases:
                 return worker
-        self.workers.append(_Worker())
+        self.workers.append(_Worker(self.check))
         return self.workers[-1]
 
     def _received(self, worker: _Worker) -> Outcome | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .expression import FLOAT, Expr, binary, call, index, literal, reduce, select, size
 from .specification import Function, Values
 from .wild import Expressions
@@ -17,7 +19,7 @@ class Scores(Expressions):
         if self.chance(0.3):
             value = self.define("dot", [*self.rows, "n"], value)
         epilogues = [self.scaled, self.scaled, self.capped, self.alibi, self.biased, self.biased, self.bucketed, self.squashed]
-        epilogues += [self.switched, self.multiplied, self.wild]
+        epilogues += [self.switched, self.multiplied, self.wild, self.totals]
         for _ in range(self.random.choice([0, 1, 1, 1, 2, 2, 3])):
             value = self.random.choice(epilogues)(value)
             if self.chance(0.15):
@@ -109,6 +111,20 @@ class Scores(Expressions):
 
     def multiplied(self, value: Expr) -> Expr:
         return value * self.loaded("gate", self.some([*self.rows, "n"]))
+
+    def totals(self, value: Expr) -> Expr:
+        """What is before or after a key, or a query, is added up."""
+        term = self.define("term", [*self.rows, "n"], call("sigmoid", value))
+        along = "m" if self.queries and self.chance(0.3) else "n"
+        self.ranges["j"] = self.ranges[along]
+        there = replace(term, args=tuple(index("j") if each == index(along) else each for each in term.args))
+        kind = self.random.choice(["sum", "sum", "sum", "max", "min"])
+        where = binary(self.random.choice(["<", "<=", ">", ">="]), index("j"), index(along))
+        total = reduce(kind, self.over("j"), there, where)
+        if self.chance(0.5):
+            total = self.define("total", [*self.rows, "n"], total)
+        # Where there are no terms the maximum is -inf, and so is the score.
+        return value - literal(0.1) * total if kind == "sum" else value + call("relu" if kind == "max" else "sigmoid", total)
 
     def wild(self, value: Expr) -> Expr:
         return value + self.float_expression([*self.rows, "n"], 3)

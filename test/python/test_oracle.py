@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from oracle import check, data, evaluate, generate, shrink  # noqa: E402
+from oracle import check, data, evaluate, generate, gradient, shrink  # noqa: E402
 
 SPECS = range(200)
 
@@ -20,7 +20,7 @@ class Spoiled:
         self.kernel, self.outputs, self.reference, self.spoil = kernel, kernel.outputs, kernel.reference, spoil
 
     def __call__(self, **arguments):
-        outputs = check._list(self.kernel(**arguments))
+        outputs = check.as_arrays(self.kernel(**arguments))
         self.spoil(outputs[0])
         return tuple(outputs)
 
@@ -74,6 +74,64 @@ def test_a_wrong_nan_is_a_difference(case, monkeypatch):
 def test_a_spec_that_the_compiler_refuses_is_a_failure(case, monkeypatch):
     monkeypatch.setattr(type(case.spec), "text", lambda self: "attention fuzz(q: f32[M]) {\n  return out\n}\n")
     assert check.check(case).kind == "refused"
+
+
+class SpoiledGradient:
+    """A kernel whose gradients are those of others: `spoil` changes the first one."""
+
+    def __init__(self, kernel, spoil):
+        self.kernel, self.outputs, self.spoil = kernel, kernel.outputs, spoil
+
+    def grad(self):
+        forward, backward = self.kernel.grad()
+        return forward, Both(backward, self.spoil)
+
+
+class Both:
+    """Both a kernel and its reference are wrong: only differences show it."""
+
+    def __init__(self, kernel, spoil):
+        self.kernel, self.inputs, self.outputs, self.spoil = kernel, kernel.inputs, kernel.outputs, spoil
+
+    def __call__(self, **arguments):
+        gradients = check.as_arrays(self.kernel(**arguments))
+        self.spoil(gradients[0])
+        return tuple(gradients)
+
+    def reference(self, **arguments):
+        gradients = check.as_arrays(self.kernel.reference(**arguments))
+        self.spoil(gradients[0])
+        return tuple(gradients)
+
+
+def test_agreeing_gradients_have_no_failure(case):
+    assert gradient.check_gradient(case) is None
+
+
+def test_one_wrong_element_of_a_gradient_is_a_difference(case, monkeypatch):
+    compile = gradient.attn.compile
+
+    class Wrong(SpoiledGradient):
+        def grad(self):
+            forward, backward = self.kernel.grad()
+            wrong = Both(backward, self.spoil)
+            wrong.reference = backward.reference
+            return forward, wrong
+
+    monkeypatch.setattr(gradient.attn, "compile", lambda text, lazy: Wrong(compile(text, lazy=lazy), one_number))
+    failure = gradient.check_gradient(case)
+    assert failure.kind == "difference" and "by the kernel" in failure.text
+
+
+def test_a_gradient_of_another_function_is_no_reference(case, monkeypatch):
+    compile = gradient.attn.compile
+
+    def double(array):
+        array *= 2
+
+    monkeypatch.setattr(gradient.attn, "compile", lambda text, lazy: SpoiledGradient(compile(text, lazy=lazy), double))
+    failure = gradient.check_gradient(case)
+    assert failure.kind == "reference" and "by differences" in failure.text
 
 
 def test_a_failing_case_becomes_small():

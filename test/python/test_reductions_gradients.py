@@ -1,0 +1,58 @@
+"""Gradients of maxima and log-sum-exps, also of scores that a softmax has too, against PyTorch in f64."""
+
+import pytest
+
+import attn
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_log_sum_exp_over_fewer_indices_than_a_softmax_of_the_same_scores():
+    """They were taken for one: the gradient of `lse` was asked for as a scalar."""
+    source = """attention both(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+        score[m, n]  = sum[d](q[m, d] * k[n, d])
+        weight[m, n] = softmax[m, n](score[m, n])
+        out[m, e]    = sum[n](weight[m, n] * v[n, e])
+        lse[m]       = logsumexp[n](score[m, n])
+        return out, lse }"""
+    q, k, v = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3), (7, 3), (7, 2)))
+    score = q @ k.T
+    expected = (score.flatten().softmax(0).view(5, 7) @ v, score.logsumexp(1))
+    assert_gradients_are_those_of(source, (q, k, v), expected)
+
+
+@pytest.mark.parametrize("extreme", ["max", "min"])
+@pytest.mark.parametrize("mask", ["", " where n <= m + 2"])
+def test_a_maximum_beside_a_softmax_of_the_same_scores(extreme, mask):
+    """Its part of the scores' gradient was lost."""
+    source = f"""attention both(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {{
+        weight[m, n] = softmax[n](sum[d](q[m, d] * k[n, d]))
+        out[m, e]    = sum[n](weight[m, n] * v[n, e])
+        most[m]      = {extreme}[n](sum[d](q[m, d] * k[n, d]){mask})
+        return out, most }}"""
+    q, k, v = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3), (7, 3), (7, 2)))
+    score = q @ k.T
+    left_out = torch.arange(7) > torch.arange(5)[:, None] + (2 if mask else 9)
+    worst = -torch.inf if extreme == "max" else torch.inf
+    most = getattr(score.masked_fill(left_out, worst), f"a{extreme}")(1)
+    assert_gradients_are_those_of(source, (q, k, v), (score.softmax(1) @ v, most))
+
+
+def test_equal_terms_of_a_maximum_share_its_gradient():
+    source = """attention pooled(k: f32[N, E], row: i32[L]) {
+        out[e]   = max[n](k[n, e])
+        twice[e] = max[l](k[row[l], e])
+        return out, twice }"""
+    k = torch.tensor([[1.0, 2.0], [1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    row = torch.tensor([3, 0, 3], dtype=torch.int32)
+    assert_gradients_are_those_of(source, (k, row), (k.amax(0), k[row.long()].amax(0)))
+
+
+def assert_gradients_are_those_of(source, inputs, expected):
+    """In f64, for random gradients of the outputs."""
+    outputs = attn.compile(source.replace("f32", "f64"), lazy=True)(*inputs)
+    weights = [torch.randn_like(each) for each in outputs]
+    learned = [each for each in inputs if each.requires_grad]
+    found, wanted = (torch.autograd.grad(each, learned, weights) for each in (outputs, expected))
+    for a, b in zip(found, wanted):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
