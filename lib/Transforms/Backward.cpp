@@ -236,6 +236,7 @@ void Backward::outlineExtremes() {
           arith::SelectOp::create(inside, location, isEqual, floatConstant(1, reduce.getType(), inside, location),
                                   floatConstant(0, reduce.getType(), inside, location));
       Value count = Formula(after, location).sumOver(reduce, one);
+      eraseUnused(reduce.getBody().front());
       extremes[reduce] = {extreme, stored(count, "_equal", after)};
     }
   }

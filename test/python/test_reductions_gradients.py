@@ -48,9 +48,22 @@ def test_equal_terms_of_a_maximum_share_its_gradient():
     assert_gradients_are_those_of(source, (k, row), (k.amax(0), k[row.long()].amax(0)))
 
 
+def test_a_minimum_within_the_scores_of_a_log_sum_exp():
+    """What its terms are compared with was read before it was there."""
+    source = """attention lowest(q: f32[M, D], k: f32[N, D]) {
+        term[m, n] = sigmoid(sum[d](q[m, d] * k[n, d]))
+        lse[m]     = logsumexp[n](sigmoid(min[j](term[m, j] where j >= n)) where n <= m + 2)
+        return lse }"""
+    q, k = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((5, 3), (7, 3)))
+    lowest = (q @ k.T).sigmoid().flip(1).cummin(1).values.flip(1).sigmoid()
+    left_out = torch.arange(7) > torch.arange(5)[:, None] + 2
+    assert_gradients_are_those_of(source, (q, k), lowest.masked_fill(left_out, -torch.inf).logsumexp(1))
+
+
 def assert_gradients_are_those_of(source, inputs, expected):
     """In f64, for random gradients of the outputs."""
     outputs = attn.compile(source.replace("f32", "f64"), lazy=True)(*inputs)
+    outputs, expected = (each if isinstance(each, tuple) else (each,) for each in (outputs, expected))
     weights = [torch.randn_like(each) for each in outputs]
     learned = [each for each in inputs if each.requires_grad]
     found, wanted = (torch.autograd.grad(each, learned, weights) for each in (outputs, expected))
