@@ -9,7 +9,7 @@
 //   out[b, m, e]         = out_sum[b, m, e] + bias[e]
 //
 // so that raising meets each of them as the whole formula of a tensor. The new tensor's indices are the index
-// variables that the reduction uses, from the outside in, and for a softmax the key last.
+// variables that the reduction uses, from the outside in, and for a softmax its keys last.
 //
 // So do reductions that would be computed again for each element of an index further out, as sums of columns:
 //
@@ -48,17 +48,13 @@ namespace attn {
 static void outline(ReduceOp reduce, TensorOp tensor) {
   auto kernel = tensor->getParentOfType<KernelOp>();
   MLIRContext *context = reduce.getContext();
-  bool softmax = reduce.getKind() == ReduceKind::Softmax;
 
   OpBuilder builder(reduce);
-  // The element that a softmax is evaluated at becomes the key index of the new tensor; meanwhile a constant stands for
-  // it.
-  Value at;
-  arith::ConstantOp placeholder;
-  if (softmax) {
-    at = reduce.getAt().front();
-    placeholder = arith::ConstantOp::create(builder, reduce.getLoc(), builder.getI64IntegerAttr(0));
-    reduce.getAtMutable()[0].set(placeholder);
+  // What a softmax is evaluated at becomes the key indices of the new tensor; meanwhile constants stand for it.
+  SmallVector<Value> at(reduce.getAt()), placeholders;
+  for (OpOperand &operand : reduce.getAtMutable()) {
+    placeholders.push_back(arith::ConstantOp::create(builder, reduce.getLoc(), builder.getI64IntegerAttr(0)));
+    operand.set(placeholders.back());
   }
   SmallVector<BlockArgument> indices = inOrder(dependence(reduce.getResult()));
 
@@ -70,27 +66,26 @@ static void outline(ReduceOp reduce, TensorOp tensor) {
     shape.push_back(indexSize(index));
     subscripts.push_back(index);
   }
-  if (softmax) {
-    auto key = dyn_cast<BlockArgument>(at);
-    names.push_back(key ? builder.getStringAttr(indexName(key)) : reduce.getIndices()[0]);
-    shape.push_back(reduce.getSize(0));
-    subscripts.push_back(at);
+  for (auto [position, subscript] : llvm::enumerate(at)) {
+    auto key = dyn_cast<BlockArgument>(subscript);
+    names.push_back(key ? builder.getStringAttr(indexName(key)) : reduce.getIndices()[position]);
+    shape.push_back(reduce.getSize(position));
+    subscripts.push_back(subscript);
   }
 
   builder.setInsertionPoint(tensor);
   std::string name = freshName(kernel, (tensor.getName() + "_" + stringifyReduceKind(reduce.getKind())).str());
   auto type = AttnTensorType::get(context, shape, reduce.getType());
   SmallVector<Value> variables(indices.begin(), indices.end());
-  if (softmax)
-    variables.push_back(placeholder);
+  llvm::append_range(variables, placeholders);
   TensorOp outlined = tensorOf(reduce.getResult(), variables, name, ArrayAttr::get(context, names), type, builder);
 
   builder.setInsertionPoint(reduce);
   Value element = ReadOp::create(builder, reduce.getLoc(), outlined.getResult(), subscripts);
   reduce.getResult().replaceAllUsesWith(element);
   reduce->erase();
-  if (softmax)
-    placeholder->erase();
+  for (Value placeholder : placeholders)
+    placeholder.getDefiningOp()->erase();
 }
 
 /// Whether `reduce` is the same for some index of `tensor` that is further out than one for which it changes; and reads
@@ -198,9 +193,13 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
 
   void runOnOperation() override {
     KernelOp kernel = getOperation();
-    outlineAll(kernel, [](ReduceOp reduce, TensorOp tensor) {
+    outlineAll(kernel, [&](ReduceOp reduce, TensorOp tensor) {
       bool isWhole = reduce == soleReduction(tensor) && (isSoftmax(tensor) || isLogSumExp(tensor));
-      return isExponential(reduce.getKind()) && reduce.getSizes().size() == 1 && !isWhole;
+      if (isExponential(reduce.getKind()) && reduce.getSizes().size() == 1)
+        return !isWhole;
+      // Over several indices only a softmax that is a tensor has a gradient.
+      return differentiated && reduce.getKind() == ReduceKind::Softmax &&
+             (reduce != wholeReduction(tensor, ReduceKind::Softmax) || softmaxKeys(reduce, tensor).empty());
     });
     llvm::DenseSet<Value> weights = weightTensors(kernel);
     outlineAll(kernel, [&](ReduceOp reduce, TensorOp tensor) {

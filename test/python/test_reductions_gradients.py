@@ -60,6 +60,17 @@ def test_a_minimum_within_the_scores_of_a_log_sum_exp():
     assert_gradients_are_those_of(source, (q, k), lowest.masked_fill(left_out, -torch.inf).logsumexp(1))
 
 
+def test_a_softmax_over_two_indices_within_a_formula():
+    """It had no gradient: only one that is a statement had."""
+    source = """attention whole(x: f32[B, M, N], factor: f32[M]) {
+        weight[b, m, n] = softmax[m, n](x[b, m, n] where n <= m + 2) * factor[m] + 1.0
+        return weight }"""
+    x, factor = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((3, 5, 7), (5,)))
+    left_out = torch.arange(7) > torch.arange(5)[:, None] + 2
+    weight = x.masked_fill(left_out, -torch.inf).flatten(1).softmax(1).view(3, 5, 7)
+    assert_gradients_are_those_of(source, (x, factor), weight * factor[:, None] + 1)
+
+
 def assert_gradients_are_those_of(source, inputs, expected):
     """In f64, for random gradients of the outputs."""
     outputs = attn.compile(source.replace("f32", "f64"), lazy=True)(*inputs)
