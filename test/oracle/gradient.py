@@ -16,12 +16,13 @@ import attn
 from .check import Failure, as_arrays, as_passed
 from .data import Case, draw_arguments, with_defaults, with_random_strides
 from .evaluate import evaluate
+from .specification import Values
 
 TOLERANCE = {"f32": 1e-4, "f64": 1e-8, "bf16": 2.0**-6, "f16": 2.0**-9}  # of the largest number of a gradient
 ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8, "f16": 2.0**-11}
 DIFFERENCES = 1e-5  # how far from the gradient a difference quotient may be, relative to both
 STEP = 1e-5
-ALLOWANCE = 8  # how often worse than a random disturbance a rounding may be
+ALLOWANCE = 32  # how often worse than a random disturbance roundings may be: many, which have one cause, add up
 DISTURBANCES = 6
 
 Gradients = dict[str, np.ndarray]
@@ -29,6 +30,7 @@ Gradients = dict[str, np.ndarray]
 
 def check_gradient(case: Case) -> Failure | None:
     """None where all agree, and where no output has a gradient."""
+    case = _with_small_offsets(case)
     try:
         kernel = attn.compile(case.spec.text(), lazy=True)
         if not any(each.dtype in TOLERANCE for each in kernel.outputs):
@@ -59,6 +61,12 @@ def check_gradient(case: Case) -> Failure | None:
         return Failure("difference", text)
     text = _unlike_differences(case, inputs, weights, backward_pass, expected, generator)
     return Failure("reference", text) if text else None
+
+
+def _with_small_offsets(case: Case) -> Case:
+    """What all scores of a row have in common costs gradients as much as its last bit: docs/gradients.md."""
+    parameters = tuple(replace(each, values=Values()) if each.values.name == "large" else each for each in case.spec.parameters)
+    return replace(case, spec=replace(case.spec, parameters=parameters))
 
 
 class _BackwardPass:
