@@ -20,7 +20,7 @@ static void addSelected(Value value, Reads &reads) {
     if (tensor && reads.insert(op))
       addSelected(yielded(tensor.getBody()), reads);
   } else if (auto reduce = dyn_cast_or_null<ReduceOp>(op)) {
-    if (reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min)
+    if (isExtreme(reduce.getKind()))
       addSelected(yielded(reduce.getBody()), reads);
   } else if (auto choice = dyn_cast_or_null<arith::SelectOp>(op)) {
     addSelected(choice.getTrueValue(), reads);
@@ -32,10 +32,10 @@ static void addSelected(Value value, Reads &reads) {
 }
 
 /// Whether the elements of `tensor` are maxima or minima.
-static bool isExtreme(Value tensor) {
+static bool holdsExtremes(Value tensor) {
   auto definition = tensor.getDefiningOp<TensorOp>();
   auto reduce = definition ? yielded(definition.getBody()).getDefiningOp<ReduceOp>() : ReduceOp();
-  return reduce && (reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min);
+  return reduce && isExtreme(reduce.getKind());
 }
 
 /// Whether two reads in a formula are of one element, which the formula computes once where it is not stored.
@@ -64,7 +64,7 @@ llvm::DenseSet<Value> attn::comparedTensors(KernelOp kernel) {
     // Nor is the greatest of a row found again for each number that it is compared with.
     if (!both.empty())
       for (Value side : comparison->getOperands())
-        if (auto read = side.getDefiningOp<ReadOp>(); read && isExtreme(read.getTensor()))
+        if (auto read = side.getDefiningOp<ReadOp>(); read && holdsExtremes(read.getTensor()))
           compared.insert(read.getTensor());
   });
   return compared;

@@ -37,8 +37,7 @@ static bool isInside(BlockArgument a, BlockArgument b) {
 }
 
 std::optional<Scan> Scan::of(ReduceOp reduce) {
-  bool isPlain =
-      reduce.getKind() == ReduceKind::Sum || reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min;
+  bool isPlain = reduce.getKind() == ReduceKind::Sum || isExtreme(reduce.getKind());
   if (!isPlain || reduce.getSizes().size() != 1 || !reduce.isConditional())
     return std::nullopt;
   std::optional<Scan> innermost;

@@ -18,6 +18,8 @@ using namespace attn;
 
 bool attn::isExponential(ReduceKind kind) { return kind == ReduceKind::Softmax || kind == ReduceKind::LogSumExp; }
 
+bool attn::isExtreme(ReduceKind kind) { return kind == ReduceKind::Max || kind == ReduceKind::Min; }
+
 Value attn::yielded(Region &region, unsigned position) { return region.front().getTerminator()->getOperand(position); }
 
 Region &attn::bodyOf(Value tensor) { return tensor.getDefiningOp<DefinitionOpInterface>().getBody(); }

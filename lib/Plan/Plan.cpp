@@ -181,7 +181,7 @@ static bool widens(KernelOp kernel, const TilePlan &tile) {
 /// time of 256, but a narrow window would visit half as many chunks again as it needs.
 ///
 /// With 16 registers, numbers that are widened have tiles of 4 × 2: more queries for each number that is. Zen 3, 1024
-/// tokens in bf16: 0.91 of the time of 3 × 4 for 64 columns, 0.96 for 128; in f32 it takes 1.03.
+/// tokens in bf16: 0.92 of the time of 3 × 4 for 64 columns, 0.91 for 128; in f32 it takes 1.06 and 1.04.
 ///
 /// A narrow tile is one vector, with as many accumulators as hide the latency where that many multiply-adds begin in a
 /// clock. It reads keys more often: 2048 tokens take 1.03 of the time. But 14 tokens take a quarter of it, 200 take
@@ -198,7 +198,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.keyUnroll = plan.tile.valueUnroll = isWide ? 2 : 4;
   plan.split.rowTile = hasManyRegisters ? 4 : 2;
   plan.split.valueVectors = 8;
-  // Zen 3, one thread, 8 heads of 128, 65536 keys: 0.93 of the time of 32 in f32, 0.90 in bf16.
+  // Zen 3, one thread, 8 heads of 128, 65536 keys: 0.97 of the time of 32 in f32, 0.91 in bf16.
   plan.split.ahead = machine.vectorBytes < 64 ? 64 : 32;
   plan.split.masksLanes = machine.maskedLoads;
   // Of all heads of a token: scores of the chunk stay in the second cache, and what a tile of keys reads in the first.

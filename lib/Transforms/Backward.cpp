@@ -92,14 +92,13 @@ Value Backward::gradientOf(Value tensor) {
   SmallVector<Part> added = parts.lookup(tensor);
   if (added.empty())
     return {};
-  std::string name = freshName(kernel, "grad_" + nameOf(tensor));
-  auto only = added.size() == 1 ? added.front().tensor.getDefiningOp<TensorOp>() : TensorOp();
-  if (only || added.size() == 1) {
-    if (only)
-      only.setName(name);
+  std::string name = "grad_" + nameOf(tensor);
+  if (added.size() == 1) {
+    if (auto only = added.front().tensor.getDefiningOp<TensorOp>(); only && only.getName() != name)
+      only.setName(freshName(kernel, name));
     return gradients[tensor] = added.front().tensor;
   }
-  Statement sum{name, {}, {}, computeType, nullptr};
+  Statement sum{freshName(kernel, name), {}, {}, computeType, nullptr};
   auto type = cast<AttnTensorType>(tensor.getType());
   TensorOp like = tensor.getDefiningOp<TensorOp>();
   for (unsigned dimension = 0; dimension < type.getRank(); ++dimension)
@@ -134,16 +133,10 @@ void Backward::differentiate(SoftmaxGroup &group) {
   if (weight && !dot)
     dot = this->dot(weights, weight, group.weight, rows);
   SoftmaxGradients found = gradientsOf(group, weight, logSumExp, dot, facts, builder);
-  // The terms of a maximum may be the same tensor as the scores, which has a part of its gradient from there.
-  auto add = [&](TensorOp tensor, Value gradient) {
-    if (SmallVector<Part> &others = parts[tensor.getResult()]; others.empty())
-      gradients[tensor.getResult()] = gradient;
-    else
-      others.push_back({gradient, {}});
-  };
-  add(group.score, found.score);
+  // Not all of it: the terms of a maximum may be the same tensor as the scores.
+  parts[group.score.getResult()].push_back({found.score, {}});
   if (found.sink)
-    add(group.sink, found.sink);
+    parts[group.sink.getResult()].push_back({found.sink, {}});
 }
 
 /// Weights that derivatives in `scratch` use are read, since sums need them, too, rather than computed again.
@@ -217,25 +210,23 @@ void Backward::outlineExtremes() {
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
     SmallVector<ReduceOp> reductions;
     tensor.getBody().walk([&](ReduceOp reduce) {
-      bool isExtreme = reduce.getKind() == ReduceKind::Max || reduce.getKind() == ReduceKind::Min;
-      if (isExtreme && isa<FloatType>(reduce.getType()))
+      if (isExtreme(reduce.getKind()) && isa<FloatType>(reduce.getType()))
         reductions.push_back(reduce);
     });
     for (ReduceOp reduce : reductions) {
       Operation *yield = reduce.getBody().front().getTerminator();
       OpBuilder inside(yield), after(reduce->getContext());
-      auto stored = [&](Value value, StringRef suffix, OpBuilder &builder) {
-        return value.getDefiningOp<ReadOp>() ? value : hoist(value, tensor, (tensor.getName() + suffix).str(), builder);
-      };
-      yield->setOperand(0, stored(yield->getOperand(0), "_term", inside));
       after.setInsertionPointAfter(reduce);
+      auto stored = [&](Value value, StringRef suffix, OpBuilder &builder) {
+        return hoist(value, tensor, (tensor.getName() + suffix).str(), builder);
+      };
+      if (Value term = yield->getOperand(0); !term.getDefiningOp<ReadOp>())
+        yield->setOperand(0, stored(term, "_term", inside));
       Value extreme = stored(reduce.getResult(), "_extreme", after);
-      Location location = reduce.getLoc();
-      Value isEqual = arith::CmpFOp::create(inside, location, arith::CmpFPredicate::OEQ, yield->getOperand(0), extreme);
-      Value one =
-          arith::SelectOp::create(inside, location, isEqual, floatConstant(1, reduce.getType(), inside, location),
-                                  floatConstant(0, reduce.getType(), inside, location));
-      Value count = Formula(after, location).sumOver(reduce, one);
+      Formula ofTerm(inside, reduce.getLoc());
+      Value isEqual = ofTerm.compare(arith::CmpFPredicate::OEQ, yield->getOperand(0), extreme);
+      Value one = ofTerm.select(isEqual, ofTerm.constant(1, reduce.getType()), ofTerm.constant(0, reduce.getType()));
+      Value count = Formula(after, reduce.getLoc()).sumOver(reduce, one);
       eraseUnused(reduce.getBody().front());
       extremes[reduce] = {extreme, stored(count, "_equal", after)};
     }

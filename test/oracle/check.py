@@ -18,7 +18,7 @@ from .data import Case, draw_arguments, with_defaults
 from .evaluate import evaluate
 
 TOLERANCE = {"f32": 2e-6, "f64": 1e-13, "bf16": 2.0**-7, "f16": 2.0**-10}
-ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52}
+ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8, "f16": 2.0**-11}
 UNDERFLOW = 1e-30  # what may be lost where a weight too small for f32 meets a large value
 ALLOWANCE = 8  # how often worse than a random disturbance a rounding may be
 DISTURBANCES = 12  # fewer may all be small by chance, where a row has few elements
@@ -94,6 +94,11 @@ def _stored(values: np.ndarray, dtype: str) -> np.ndarray:
         return values.astype(names[dtype])
 
 
+def step_rounding(case: Case) -> float:
+    """What each step of a kernel may be off by: it computes in f32, or in f64 where it has inputs of that."""
+    return ROUNDING["f64" if any(each.dtype == "f64" for each in case.spec.parameters) else "f32"]
+
+
 class _Allowance:
     """How far each output may be off beyond the tolerance, row by row. Found only when asked for."""
 
@@ -102,11 +107,10 @@ class _Allowance:
 
     def of(self, output: int) -> np.ndarray:
         if self.disturbed is None:
-            dtype = "f64" if any(each.dtype == "f64" for each in self.case.spec.parameters) else "f32"
             clean = evaluate(self.case.spec, self.case.all_sizes, self.inputs)
             self.disturbed = [np.zeros_like(each, np.float64) for each in clean]
             for seed in range(DISTURBANCES):
-                noisy = evaluate(self.case.spec, self.case.all_sizes, self.inputs, ROUNDING[dtype], seed + 1)
+                noisy = evaluate(self.case.spec, self.case.all_sizes, self.inputs, step_rounding(self.case), seed + 1)
                 for most, a, b in zip(self.disturbed, noisy, clean):
                     with np.errstate(invalid="ignore"):
                         np.maximum(most, np.nan_to_num(np.abs(np.asarray(a, np.float64) - b), posinf=0), out=most)

@@ -13,13 +13,12 @@ import numpy as np
 
 import attn
 
-from .check import Failure, as_arrays, as_passed
+from .check import ROUNDING, Failure, as_arrays, as_passed, step_rounding
 from .data import Case, draw_arguments, with_defaults, with_random_strides
 from .evaluate import evaluate
 from .specification import Values
 
 TOLERANCE = {"f32": 1e-4, "f64": 1e-8, "bf16": 2.0**-6, "f16": 2.0**-9}  # of the largest number of a gradient
-ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8, "f16": 2.0**-11}
 DIFFERENCES = 1e-5  # how far from the gradient a difference quotient may be, relative to both
 STEP = 1e-5
 ALLOWANCE = 32  # how often worse than a random disturbance roundings may be: many, which have one cause, add up
@@ -53,13 +52,13 @@ def check_gradient(case: Case) -> Failure | None:
     }
     try:
         backward_pass = _BackwardPass(case, forward, backward, inputs, as_passed(case, arguments), weights)
-        found, expected = backward_pass.found(), backward_pass.expected()
+        found, expected = backward_pass.run(lambda kernel: kernel), backward_pass.run(_reference)
     except Exception as error:  # whatever a call raises is a finding: the arguments fit
         return Failure("error", f"{type(error).__name__}: {error}")
     text = _unlike(backward_pass, found, expected)
     if text:
         return Failure("difference", text)
-    text = _unlike_differences(case, inputs, weights, backward_pass, expected, generator)
+    text = _unlike_differences(backward_pass, expected, generator)
     return Failure("reference", text) if text else None
 
 
@@ -67,6 +66,10 @@ def _with_small_offsets(case: Case) -> Case:
     """What all scores of a row have in common costs gradients as much as its last bit: docs/gradients.md."""
     parameters = tuple(replace(each, values=Values()) if each.values.name == "large" else each for each in case.spec.parameters)
     return replace(case, spec=replace(case.spec, parameters=parameters))
+
+
+def _reference(kernel: attn.Kernel):
+    return kernel.reference
 
 
 class _BackwardPass:
@@ -78,16 +81,10 @@ class _BackwardPass:
         self.dtypes = {each.name.removeprefix("grad_"): each.dtype for each in backward.outputs}
         self.others: list[Gradients] | None = None
 
-    def found(self) -> Gradients:
-        return self.run(lambda kernel: kernel)
-
-    def expected(self) -> Gradients:
-        return self.run(lambda kernel: kernel.reference)
-
     def disturbed(self) -> list[Gradients]:
         """What the reference finds when what the backward pass takes is off by roundings. Found only when asked for."""
         if self.others is None:
-            self.others = [self.run(lambda kernel: kernel.reference, seed + 1) for seed in range(DISTURBANCES)]
+            self.others = [self.run(_reference, seed + 1) for seed in range(DISTURBANCES)]
         return self.others
 
     def run(self, method, disturbance: int = 0) -> Gradients:
@@ -103,11 +100,15 @@ class _BackwardPass:
         gradients = as_arrays(method(self.backward)(**taken))
         return {name: each.astype(np.float64) for name, each in zip(self.dtypes, gradients)}
 
+    def outputs(self, changed: dict, noise: float = 0.0, seed: int = 0) -> dict[str, np.ndarray]:
+        """What NumPy computes where some inputs are `changed`."""
+        values = evaluate(self.case.spec, self.case.all_sizes, self.inputs | changed, noise, seed)
+        return dict(zip(self.case.spec.outputs, values))
+
     def disturb(self, taken: dict, seed: int) -> dict:
         """Outputs as after roundings at every step, all else off by one."""
         generator = np.random.default_rng(seed)
-        rounding = ROUNDING["f64" if "f64" in (each.dtype for each in self.case.spec.parameters) else "f32"]
-        outputs = dict(zip(self.case.spec.outputs, evaluate(self.case.spec, self.case.all_sizes, self.inputs, rounding, seed)))
+        outputs = self.outputs({}, step_rounding(self.case), seed)
         for info in self.backward.inputs:
             if info.name in taken and info.dtype in ROUNDING:
                 value = taken[info.name]
@@ -156,10 +157,10 @@ def _unlike(backward_pass: _BackwardPass, found: Gradients, expected: Gradients)
     return ""
 
 
-def _unlike_differences(case: Case, inputs: dict, weights: dict, backward_pass: _BackwardPass, gradients: Gradients, generator) -> str:
+def _unlike_differences(backward_pass: _BackwardPass, gradients: Gradients, generator: np.random.Generator) -> str:
     def terms(changed: dict) -> Iterator[np.ndarray]:
-        values = dict(zip(case.spec.outputs, evaluate(case.spec, case.all_sizes, inputs | changed)))
-        for name, weight in weights.items():
+        values = backward_pass.outputs(changed)
+        for name, weight in backward_pass.weights.items():
             yield weight * np.where(np.isfinite(values[name]), values[name], 0)
 
     def objective(changed: dict) -> float:
@@ -167,7 +168,7 @@ def _unlike_differences(case: Case, inputs: dict, weights: dict, backward_pass: 
 
     noise = 1e-10 * sum(np.abs(each).sum() for each in terms({}))  # of an objective in double precision, over STEP
     for name, dtype in backward_pass.dtypes.items():
-        value = np.asarray(inputs[name], np.float64)
+        value = np.asarray(backward_pass.inputs[name], np.float64)
         gradient = gradients[name]
         for _ in range(3):  # a direction may lead across a place without a derivative
             direction = np.where(np.isfinite(value), generator.standard_normal(value.shape), 0)

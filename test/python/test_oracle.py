@@ -1,7 +1,9 @@
 """The oracle itself: that it sees what is wrong, makes it small, and draws the same from the same seed."""
 
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +16,17 @@ SPECS = range(200)
 
 
 class Spoiled:
-    """A kernel that behaves, except that `spoil` changes its first output."""
+    """A kernel that behaves, except that `spoil` changes its first output; and that of its reference, if `both` are to."""
 
-    def __init__(self, kernel, spoil):
-        self.kernel, self.outputs, self.reference, self.spoil = kernel, kernel.outputs, kernel.reference, spoil
+    def __init__(self, kernel, spoil, both=False):
+        self.kernel, self.inputs, self.outputs, self.spoil = kernel, kernel.inputs, kernel.outputs, spoil
+        self.reference = partial(self.spoiled, kernel.reference) if both else kernel.reference
 
     def __call__(self, **arguments):
-        outputs = check.as_arrays(self.kernel(**arguments))
+        return self.spoiled(self.kernel, **arguments)
+
+    def spoiled(self, method, **arguments):
+        outputs = check.as_arrays(method(**arguments))
         self.spoil(outputs[0])
         return tuple(outputs)
 
@@ -76,60 +82,32 @@ def test_a_spec_that_the_compiler_refuses_is_a_failure(case, monkeypatch):
     assert check.check(case).kind == "refused"
 
 
-class SpoiledGradient:
-    """A kernel whose gradients are those of others: `spoil` changes the first one."""
-
-    def __init__(self, kernel, spoil):
-        self.kernel, self.outputs, self.spoil = kernel, kernel.outputs, spoil
-
-    def grad(self):
-        forward, backward = self.kernel.grad()
-        return forward, Both(backward, self.spoil)
-
-
-class Both:
-    """Both a kernel and its reference are wrong: only differences show it."""
-
-    def __init__(self, kernel, spoil):
-        self.kernel, self.inputs, self.outputs, self.spoil = kernel, kernel.inputs, kernel.outputs, spoil
-
-    def __call__(self, **arguments):
-        gradients = check.as_arrays(self.kernel(**arguments))
-        self.spoil(gradients[0])
-        return tuple(gradients)
-
-    def reference(self, **arguments):
-        gradients = check.as_arrays(self.kernel.reference(**arguments))
-        self.spoil(gradients[0])
-        return tuple(gradients)
-
-
 def test_agreeing_gradients_have_no_failure(case):
     assert gradient.check_gradient(case) is None
 
 
-def test_one_wrong_element_of_a_gradient_is_a_difference(case, monkeypatch):
+def spoil_gradients_with(monkeypatch, spoil, both=False):
     compile = gradient.attn.compile
 
-    class Wrong(SpoiledGradient):
-        def grad(self):
-            forward, backward = self.kernel.grad()
-            wrong = Both(backward, self.spoil)
-            wrong.reference = backward.reference
-            return forward, wrong
+    def compiled(text, lazy):
+        kernel = compile(text, lazy=lazy)
+        forward, backward = kernel.grad()
+        return SimpleNamespace(outputs=kernel.outputs, grad=lambda: (forward, Spoiled(backward, spoil, both)))
 
-    monkeypatch.setattr(gradient.attn, "compile", lambda text, lazy: Wrong(compile(text, lazy=lazy), one_number))
+    monkeypatch.setattr(gradient.attn, "compile", compiled)
+
+
+def test_one_wrong_element_of_a_gradient_is_a_difference(case, monkeypatch):
+    spoil_gradients_with(monkeypatch, one_number)
     failure = gradient.check_gradient(case)
     assert failure.kind == "difference" and "by the kernel" in failure.text
 
 
 def test_a_gradient_of_another_function_is_no_reference(case, monkeypatch):
-    compile = gradient.attn.compile
-
     def double(array):
         array *= 2
 
-    monkeypatch.setattr(gradient.attn, "compile", lambda text, lazy: SpoiledGradient(compile(text, lazy=lazy), double))
+    spoil_gradients_with(monkeypatch, double, both=True)
     failure = gradient.check_gradient(case)
     assert failure.kind == "reference" and "by differences" in failure.text
 

@@ -130,14 +130,14 @@ def test_a_gate_leaves_a_sum_its_tiles():
     assert "sum out_sum: split" in attn.compile(source).emit("plan")
 
 
-@pytest.mark.parametrize("weight", ["exp(a60[m, n])", "softmax[n](a60[m, n] where n <= m)"])
+@pytest.mark.parametrize("first, weight", [("exp({})", "a60[m, n]"), ("{}", "exp(a60[m, n])"), ("{}", "softmax[n](a60[m, n] where n <= m)")])
 @pytest.mark.parametrize("step", ["{0} + {0} * 0.5", "{0} - ({0} + f32(m)) * scale", "select(m > 3, {0}, {0} * 0.5) + {0}"])
-def test_a_part_that_is_used_twice_many_times_over_is_looked_at_once(weight, step):
+def test_a_part_that_is_used_twice_many_times_over_is_looked_at_once(first, weight, step):
     """As often as there are ways to it this would take years."""
     steps = "\n".join(f"a{i + 1}[m, n] = {step.format(f'a{i}[m, n]')}" for i in range(60))
     kernel = attn.compile(
         f"""attention deep(q: f32[M, D], k: f32[N, D], v: f32[N, E], scale: f32) {{
-              a0[m, n] = sum[d](q[m, d] * k[n, d])
+              a0[m, n] = {first.format("sum[d](q[m, d] * k[n, d])")}
               {steps}
               weight[m, n] = {weight}
               out[m, e] = sum[n](weight[m, n] * v[n, e] where n <= m)

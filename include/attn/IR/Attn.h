@@ -57,6 +57,9 @@ struct SizeLimit {
 /// Whether a reduction of this kind sums exponentials: a softmax or a log-sum-exp.
 bool isExponential(ReduceKind kind);
 
+/// Whether a reduction of this kind is a maximum or a minimum: one of its terms.
+bool isExtreme(ReduceKind kind);
+
 /// The value that the formula in `region` yields; of a weighted sum's two, the weight, or the value at `position` 1.
 mlir::Value yielded(mlir::Region &region, unsigned position = 0);
 
