@@ -79,6 +79,7 @@ public:
 
   std::optional<SharedKeys> find();
   bool isWithinKeys();
+  bool readsPairs(mlir::BlockArgument query);
 
 private:
   using Visit = llvm::function_ref<void(mlir::Value value, mlir::BlockArgument index)>;
@@ -181,10 +182,44 @@ bool Sharing::isWithinKeys() {
   return isWithin && !isElsewhere && sharesRange({});
 }
 
-mlir::BlockArgument attn::indexWithinKeys(WeightedSumOp sum) {
-  for (mlir::BlockArgument index : llvm::reverse(sum.getBody().getArguments().drop_back(2)))
+/// What is read at keys has `query` in some places, and the index in others: vectors of pairs, which values of the
+/// index share, and keys, which queries do. Where the index is the query itself: it has that in some places only.
+bool Sharing::readsPairs(mlir::BlockArgument query) {
+  bool hasPairs = false, hasKeys = false, hasBoth = false;
+  auto find = [&](mlir::Region &region) {
+    mlir::BlockArgument key = region.getArguments().back();
+    Sharing ofQuery(sum, query);
+    region.walk([&](ReadOp read) {
+      IndexSet indices = dependence(read.getSubscripts());
+      bool isBias = region.getParentOp() != sum && !read->getParentOfType<ReduceOp>();
+      if (read == weight || isBias || !indices.contains(key))
+        return;
+      bool isOfQuery = indices.contains(ofQuery.nameIn(region)), isOfIndex = indices.contains(nameIn(region));
+      hasPairs |= isOfQuery;
+      hasKeys |= index == query ? !isOfQuery : isOfIndex;
+      hasBoth |= index != query && isOfQuery && isOfIndex;
+    });
+  };
+  find(sum.getBody());
+  if (softmax)
+    find(bodyOf(softmax.getScore()));
+  return hasPairs && hasKeys && !hasBoth && sharesRange({});
+}
+
+llvm::SmallVector<mlir::BlockArgument> attn::indicesWithinKeys(WeightedSumOp sum) {
+  auto indices = llvm::reverse(sum.getBody().getArguments().drop_back(2));
+  for (mlir::BlockArgument index : indices)
     if (Sharing(sum, index).isWithinKeys())
-      return index;
+      return {index};
+  for (mlir::BlockArgument query : indices)
+    if (Sharing(sum, query).readsPairs(query)) {
+      llvm::SmallVector<mlir::BlockArgument> result;
+      for (mlir::BlockArgument index : indices)
+        if (index != query && result.empty() && Sharing(sum, index).readsPairs(query))
+          result.push_back(index);
+      result.push_back(query);
+      return result;
+    }
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "Pairs.h"
 #include "StepLowering.h"
 #include "Transposition.h"
+#include "Unmask.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Work.h"
 #include "attn/Runtime/Signature.h"
@@ -174,6 +175,7 @@ private:
       lowerLanes(implementation->pipeline);
       transposeCopies(implementation->pipeline);
       divideInLanes(implementation->pipeline);
+      unmask(implementation->pipeline, step.accumulators);
     }
     implementation->inputs = step.inputs;
     implementation->derivedSizes = step.derivedSizes;

@@ -1,6 +1,7 @@
 //===- Nest.cpp - The formula of a stored tensor, as Funcs -----------------===//
 
 #include "Nest.h"
+#include "Lanes.h"
 #include "Mathematics.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -158,11 +159,29 @@ void Nest::addLanes(ReduceOp op, Environment &inner, std::vector<Var> stageVars,
   func(arguments) = combine(op.getKind(), func(arguments), value);
 }
 
+static bool isSumOfFloats(ReduceOp op) {
+  return op.getKind() == ReduceKind::Sum && computeType(op.getType()) == Halide::Float(32);
+}
+
+/// Whether the consumer of `stage`, whose variables are known, asks for a vector of its elements at a time.
+bool Nest::isForVectors(const Stage &stage) {
+  bool isOfNest = stage.consumer < 0;
+  const std::vector<Var> &wanted = isOfNest ? vars : stages[stage.consumer].vars;
+  bool hasLanes = isOfNest ? lanes : stages[stage.consumer].kind == Stage::Kind::Row;
+  return hasLanes && !wanted.empty() && !stage.vars.empty() && stage.vars[0].same_as(wanted[0]) && !stage.loop;
+}
+
 void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVars, Stage stage) {
   int width = kernel.plan.lanes;
   Func func = stage.func;
   Func partial(kernel.uniqueName(func.name() + "_partial"));
   stage.partial = partial;
+  // The rest of the last index is one vector, of which some lanes have no term. A reduction inside a term would be
+  // computed for these lanes as well, beyond the ends of tensors: then the rest is added term by term.
+  bool inLanes =
+      op.getBody().getOps<ReduceOp>().empty() && (op.getWhere().empty() || op.getWhere().getOps<ReduceOp>().empty());
+  stage.inVectors = inLanes && isSumOfFloats(op) && isForVectors(stage);
+  bool inVectors = stage.inVectors;
   int self = addStage(std::move(stage));
   Var lane("lane$");
   llvm::SmallVector<Expr> sizes;
@@ -190,10 +209,6 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   // Of a long sum of floats, whole blocks of vectors are added by themselves; what is left starts their sum.
   bool isLong = op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType());
   Expr inBlocks = isLong ? whole / blockSize * blockSize : Expr(0);
-  // The rest of the last index is one vector, of which some lanes have no term. A reduction inside a term would be
-  // computed for these lanes as well, beyond the ends of tensors: then the rest is added term by term.
-  bool inLanes =
-      op.getBody().getOps<ReduceOp>().empty() && (op.getWhere().empty() || op.getWhere().getOps<ReduceOp>().empty());
   Expr left = sizes.back() % width;
   RDom vectors(ranges(whole - inBlocks)), tail(ranges(inLanes ? (left + width - 1) / width : left));
   runWhereFlagged(op, kernel, vectors);
@@ -235,7 +250,7 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
     lanesValues.push_back(partial(partialArguments));
   }
   std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
-  func(stageVars) = combineTree(op.getKind(), lanesValues);
+  func(stageVars) = inVectors ? sumOfLanes(lanesValues) : combineTree(op.getKind(), lanesValues);
   if (!inLanes)
     func(arguments) = combine(op.getKind(), func(arguments), rest);
 }
@@ -244,11 +259,40 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
 // Tensors
 //===----------------------------------------------------------------------===//
 
+/// The position of an index whose values should follow one another, if there is one: they share what is read in two
+/// dimensions for each value of a later index, and that is no less than what values of that one share.
+///
+///   sum[n](grad_score[h, m, n] * (k[h, n, d] + relation[m, n, d]))      for m, then h: `relation[m]` stays in a cache
+static std::optional<unsigned> sharingIndex(DefinitionOpInterface op) {
+  mlir::Block::BlockArgListType rows = op.getBody().getArguments().drop_back();
+  auto dimensions = [&](mlir::BlockArgument with, mlir::BlockArgument without) {
+    unsigned most = 0;
+    op.getBody().walk([&](ReadOp read) {
+      IndexSet all = dependence(read.getSubscripts());
+      if (!all.contains(with) || all.contains(without))
+        return;
+      auto isInRow = [&](mlir::Value subscript) {
+        return llvm::any_of(dependence(subscript),
+                            [&](mlir::BlockArgument index) { return !llvm::is_contained(rows, index); });
+      };
+      most = std::max<unsigned>(most, llvm::count_if(read.getSubscripts(), isInRow));
+    });
+    return most;
+  };
+  for (auto [position, index] : llvm::enumerate(rows))
+    for (mlir::BlockArgument later : rows.drop_front(position + 1))
+      if (unsigned shared = dimensions(later, index); shared >= 2 && shared >= dimensions(index, later))
+        return position;
+  return std::nullopt;
+}
+
 void Nest::definePointwise(DefinitionOpInterface op) {
   if (defineParts(op))
     return;
   Environment environment;
   size_t rank = vars.size();
+  if (std::optional<unsigned> position = rank ? sharingIndex(op) : std::nullopt)
+    innermostRow = vars[rank - 1 - *position];
   for (size_t index = 0; index < rank; ++index)
     environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));

@@ -38,6 +38,7 @@ struct Stage {
   int consumer = -1;                ///< The stage in whose loops this one is computed; −1: the nest's own Func.
   std::optional<Halide::RVar> loop; ///< Inside this reduction loop of the consumer.
   Halide::Func partial;             ///< Of a Partial stage, and of some of Rows: (lane, vars…) partial results.
+  bool inVectors = false;           ///< Of Partial: several elements are joined at once, in a vector.
   bool scalar = false;              ///< None of its variables runs along vectors.
   bool lanesOfPartial = false;      ///< Its lanes are the partial results of its consumer.
   bool lanesOfConsumer = false;     ///< Computed for one vector of its consumer at a time: it lies in registers.
@@ -94,6 +95,7 @@ private:
   void addSum(Halide::Func sum, llvm::ArrayRef<Halide::Expr> counts, Stage stage, Halide::Expr start,
               llvm::function_ref<void(Halide::RDom &)> restrict,
               llvm::function_ref<Halide::Expr(llvm::ArrayRef<IndexBinding>, int)> term);
+  bool isForVectors(const Stage &stage);
   void addPartial(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// The body of a reduction at these places among the values of its index variables; the identity where its condition
   /// is false.
@@ -114,12 +116,14 @@ private:
   std::vector<Halide::Var> ordered(const std::vector<Halide::Var> &found, int consumer);
 
   void scheduleStage(Stage &stage);
+  void schedulePartial(Stage &stage);
   Halide::LoopLevel level(const Stage &stage);
 
   StepLowering &kernel;
   std::string name;
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
   std::vector<Stage> stages;
+  std::optional<Halide::Var> innermostRow; ///< Of `vars`, if its values follow one another out of turn.
   std::optional<Halide::Var> rowLoop, laneLoop;
 };
 

@@ -2,6 +2,8 @@
 
 #include "Nest.h"
 
+#include <algorithm>
+
 using Halide::Func;
 using Halide::LoopLevel;
 using Halide::TailStrategy;
@@ -29,18 +31,22 @@ LoopLevel Nest::level(const Stage &stage) {
   if (stage.loop)
     return LoopLevel(consumer.func, *stage.loop);
   if (stage.lanesOfPartial && !consumer.vars.empty())
-    return LoopLevel(consumer.func, consumer.vars[0]);
+    return LoopLevel(consumer.inVectors ? consumer.partial : consumer.func, consumer.vars[0]);
   if (consumer.kind == Stage::Kind::Row)
     return dependsOn(stage, consumer.vars[0]) ? LoopLevel(consumer.func, vectorLoop()) : row;
   return level(consumer);
 }
 
-static void schedulePartial(Stage &stage) {
+void Nest::schedulePartial(Stage &stage) {
+  int width = kernel.plan.lanes;
   Var lane("lane$");
-  if (stage.vars.empty())
+  if (stage.vars.empty()) {
     stage.partial.compute_root();
-  else
+  } else if (stage.inVectors) {
+    stage.partial.compute_at(level(stage)).bound(lane, 0, width).bound_storage(stage.vars[0], width);
+  } else {
     stage.partial.compute_at(stage.func, stage.vars[0]);
+  }
   stage.partial.vectorize(lane);
   for (int update = 0; update < stage.partial.num_update_definitions(); ++update)
     stage.partial.update(update).vectorize(lane);
@@ -49,7 +55,8 @@ static void schedulePartial(Stage &stage) {
 void Nest::scheduleStage(Stage &stage) {
   int width = kernel.plan.lanes;
   LoopLevel where = level(stage);
-  stage.func.compute_at(where);
+  if (!stage.inVectors) // its lanes are joined where they are used
+    stage.func.compute_at(where);
   switch (stage.kind) {
   case Stage::Kind::Row: {
     Var lane("lane$");
@@ -71,6 +78,8 @@ void Nest::scheduleStage(Stage &stage) {
       Var lane("within$");
       if (stage.lanesOfConsumer)
         stage.func.bound_storage(stage.vars[0], width);
+      if (laneLoop && stage.vars[0].same_as(vars[0]))
+        kernel.accumulators.insert(stage.func.name());
       stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);
       for (int number = 0; number < stage.func.num_update_definitions(); ++number) {
         Halide::Stage update = stage.func.update(number);
@@ -111,6 +120,12 @@ void Nest::schedule() {
     Var lane("lane$");
     laneLoop = vectorLoop();
     func.split(vars[0], *laneLoop, lane, width, TailStrategy::GuardWithIf).vectorize(lane);
+  }
+  if (innermostRow) {
+    auto isInnermost = [&](const Var &var) { return var.same_as(*innermostRow); };
+    std::stable_partition(rows.begin(), rows.end(), isInnermost);
+    for (; rows.size() > 2; rows.pop_back()) // of three that are one loop, Halide takes the second for a whole one
+      func.parallel(rows.back());
   }
   if (!rows.empty())
     rowLoop = inParallel(func, rows);

@@ -112,7 +112,12 @@ Expr Split::blockOfTile(int rows) const {
 Environment Split::ofBlock(const Environment &environment, Expr block) const {
   Environment first = environment;
   for (const Shared &index : shared) {
-    Expr within = index.rowsOfBlock.defined() ? block * index.rowsOfBlock : Expr(0);
+    Expr within = 0;
+    if (index.rowsOfBlock.defined()) {
+      bool isLast = &index == &shared.back();
+      within = (isLast ? block : block % index.blocks) * index.rowsOfBlock;
+      block = block / index.blocks;
+    }
     first.rebind(index.index, {index.at(within), {row, index.index}, false, {}});
   }
   return first;

@@ -98,6 +98,7 @@ private:
     Halide::Var index; ///< Of `func`.
     Halide::Expr size, run, passes, rows, groups;
     Halide::Expr rowsOfBlock; ///< Undefined where all read the same keys.
+    Halide::Expr blocks;      ///< Of the group, each with keys of its own.
     Halide::Expr group;       ///< Of a task: which run, and which pass over it.
     Halide::Expr first, last; ///< Values of the index that are rows of the task.
 

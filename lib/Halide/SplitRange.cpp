@@ -32,6 +32,7 @@ void Split::findShared() {
     taskFuncs.push_back(kept);
     return Expr(kept(task));
   };
+  Expr mostWithinKeys = plan.rowsWithinKeys;
   auto add = [&](unsigned position, Expr sharers, bool isWithinKeys) {
     Shared found;
     found.index = vars[vars.size() - 1 - position];
@@ -43,12 +44,15 @@ void Split::findShared() {
     found.run = sharers;
     if (isWithinKeys) {
       Expr groups = ceilDivide(found.size, sharers);
-      Expr balanced = ceilDivide(groups, ceilDivide(groups * sharers, plan.rowsWithinKeys));
-      keyBlocks = atLeastOne(name + "_blocks", select(found.passes == 1, balanced, 1));
-      rowsOfKey = atLeastOne("rows_of_key", rowCount * found.rows);
+      Expr balanced = ceilDivide(groups, ceilDivide(groups * sharers, mostWithinKeys));
+      found.blocks = atLeastOne(name + "_blocks", select(found.passes == 1, balanced, 1));
+      if (!rowsOfKey.defined())
+        rowsOfKey = atLeastOne("rows_of_key", rowCount * found.rows);
+      keyBlocks = keyBlocks * found.blocks;
       found.rowsOfBlock = found.rows;
-      found.rows = atLeastOne(name + "_block_rows", found.rows * keyBlocks);
-      found.run = atLeastOne(name + "_run", sharers * keyBlocks);
+      found.rows = atLeastOne(name + "_block_rows", found.rows * found.blocks);
+      found.run = atLeastOne(name + "_run", sharers * found.blocks);
+      mostWithinKeys = Halide::max(mostWithinKeys / found.rows, 1);
     }
     found.groups = atLeastOne(name + "_groups", ceilDivide(found.size, found.run) * found.passes);
     found.group = takeDigit(rest, found.groups);
@@ -59,18 +63,20 @@ void Split::findShared() {
     shared.push_back(found);
   };
   rowCount = keyBlocks = 1;
-  mlir::BlockArgument withinKeys = indexWithinKeys(op);
+  llvm::SmallVector<mlir::BlockArgument> withinKeys = indicesWithinKeys(op);
   Expr sharersWithinKeys = 1;
   for (const SharedKeys &index : sharedKeys(op)) {
     Expr sharers = index.group ? extent(kernel, index.group) : sizeOf(index.position());
-    if (index.index == withinKeys)
-      sharersWithinKeys = sharers;
-    else
+    if (!llvm::is_contained(withinKeys, index.index))
       add(index.position(), sharers, false);
+    else if (index.index == withinKeys.front())
+      sharersWithinKeys = sharers;
   }
-  // The last one, so that rows that read the same keys follow one another.
-  if (withinKeys)
-    add(withinKeys.getArgNumber(), sharersWithinKeys, true);
+  // The last ones, so that rows that read the same keys follow one another.
+  for (mlir::BlockArgument index : withinKeys)
+    add(index.getArgNumber(), index == withinKeys.front() ? sharersWithinKeys : Expr(1), true);
+  if (withinKeys.size() > 1)
+    keyBlocks = atLeastOne("key_blocks", keyBlocks);
   rowCount = atLeastOne("rows", rowCount);
   for (unsigned position = vars.size() - 1; position-- > 0;) {
     Var var = vars[vars.size() - 1 - position];

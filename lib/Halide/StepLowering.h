@@ -9,6 +9,7 @@
 #include "attn/Plan/Plan.h"
 
 #include <map>
+#include <set>
 #include <string>
 
 namespace attn::lowering {
@@ -69,6 +70,7 @@ public:
   std::vector<Halide::Func> outputs;
   std::vector<HalideArgument> inputArguments, outputArguments; ///< What they are.
   std::vector<DerivedSize> derivedSizes;
+  std::set<std::string> accumulators; ///< Funcs of one vector, of which some lanes may be used.
 
 private:
   Halide::ImageParam buffer(mlir::Value tensor);

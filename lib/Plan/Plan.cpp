@@ -203,7 +203,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.split.masksLanes = machine.maskedLoads;
   // Of all heads of a token: scores of the chunk stay in the second cache, and what a tile of keys reads in the first.
   kernel.walk([&](WeightedSumOp sum) {
-    if (isFusible(sum) && indexWithinKeys(sum))
+    if (isFusible(sum) && !indicesWithinKeys(sum).empty())
       plan.split.chunk = 256, plan.split.keyTile = plan.split.ahead = 8;
   });
   plan.narrow = plan.tile;

@@ -26,10 +26,14 @@ struct SharedKeys {
 /// reductions of scores and weights, such as a bias, may differ between them.
 llvm::SmallVector<SharedKeys> sharedKeys(WeightedSumOp sum);
 
-/// The index of `sum`, not its last one, that chooses among what lies together at a key, as heads do in a cache of
-/// tokens `k[n, h // group, d]`: in all tensors that are read at keys, its subscript comes after those of the key, and
-/// the range of keys is the same for all of its values. Null if there is none.
-mlir::BlockArgument indexWithinKeys(WeightedSumOp sum);
+/// The indices of `sum`, not its last one, whose values read keys of their own, but are better computed together; the
+/// range of keys is the same for all of them. None, or
+///
+///   * the one that chooses among what lies together at a key, as heads do in a cache of tokens `k[n, h // group, d]`:
+///     in all tensors that are read at keys, its subscript comes after those of the key;
+///   * where vectors of pairs are read beside keys, `k[h, n, d] + relation[m, n, d]`, the query `m`, whose values share
+///     keys; and before it the index `h`, if there is one, whose values share vectors of pairs.
+llvm::SmallVector<mlir::BlockArgument> indicesWithinKeys(WeightedSumOp sum);
 
 /// Whether `value` is the same for all values of `index` that share keys.
 bool isShared(mlir::Value value, mlir::BlockArgument index, SizeAttr group);
