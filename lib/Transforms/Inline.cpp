@@ -49,6 +49,7 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
   void runOnOperation() override;
   void inlineInto(Root &root);
   void inlineIntoPairs(KernelOp kernel);
+  bool isFactor(TensorOp tensor, ReduceOp sum);
   bool belongsInside(Root &root, ReadOp read);
   TensorOp source(ReadOp read);
 
@@ -61,6 +62,22 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
 TensorOp Inline::source(ReadOp read) {
   TensorOp tensor = inlinable(read, roots);
   return tensor && !compared.contains(tensor.getResult()) ? tensor : TensorOp();
+}
+
+/// Whether `sum`, which is no root yet, may be a matrix product, whose factor `tensor` is stored: it follows what is
+/// stored, or sums and products of reductions. What it reads for each of its elements counts with it.
+bool Inline::isFactor(TensorOp tensor, ReduceOp sum) {
+  SmallVector<TensorOp> formula = {tensor};
+  for (unsigned next = 0; next != formula.size(); ++next)
+    for (ReadOp read : formula[next].getBody().front().getOps<ReadOp>()) {
+      if (!readsEachElement(read, formula[next]))
+        continue;
+      TensorOp part = source(read);
+      if (!part)
+        return true;
+      formula.push_back(part);
+    }
+  return llvm::any_of(formula, hasReduction) && llvm::none_of(formula, isNonlinear) && !sum.isConditional();
 }
 
 /// Rule 2.
@@ -82,9 +99,7 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
                       (!sum.isConditional() || !dependence(yielded(sum.getWhere())).contains(indices.back()));
     if (!isWeighted)
       return false;
-    // A sum that is no root yet may be a matrix product, whose factors are stored.
-    bool factor = followsStored(tensor) || (hasReduction(tensor) && !isNonlinear(tensor) && !sum.isConditional());
-    if (!roots.contains(root.tensor.getResult()) && factor)
+    if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum))
       return false;
   }
   if ((root.query || layersWait) && isLayerOfPairs(root, read, tensor))

@@ -49,10 +49,15 @@ bool attn::isNonlinear(TensorOp tensor) {
   });
 }
 
-bool attn::followsStored(TensorOp tensor) {
-  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(), [&](ReadOp read) {
-    return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
-  });
+bool attn::readsEachElement(ReadOp read, TensorOp tensor) {
+  return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
+}
+
+/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
+/// than what is stored already.
+static bool followsStored(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(),
+                      [&](ReadOp read) { return readsEachElement(read, tensor); });
 }
 
 bool attn::divides(ReadOp read, TensorOp tensor) {

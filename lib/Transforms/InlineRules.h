@@ -23,9 +23,9 @@ bool hasReduction(TensorOp tensor);
 /// better than computing it where it is used.
 bool isNonlinear(TensorOp tensor);
 
-/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
-/// than what is stored already.
-bool followsStored(TensorOp tensor);
+/// Whether `read`, in the formula of `tensor` and no reduction, reads another element for each that it computes: then
+/// storing them takes no more memory than what is read.
+bool readsEachElement(ReadOp read, TensorOp tensor);
 
 /// Whether `read` is in a sum's terms, of numbers that are found by dividing their last index: lanes along it lie
 /// apart, for every pair again. Storing them takes no more memory than what is stored already.
