@@ -362,3 +362,37 @@ attn.kernel @up_to_a_key(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D],
   }
   attn.return %total : !attn.tensor<[M, N], f32> as f32
 }
+
+// Weights without a softmax, in two statements: neither is stored, for the sum computes them tile by tile.
+// CHECK-LABEL: attn.kernel @gated(
+// CHECK-NOT:     attn.tensor "score"
+// CHECK-NOT:     attn.tensor "weight"
+// CHECK:         attn.tensor "out"
+// CHECK:           math.exp
+attn.kernel @gated(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}

@@ -200,3 +200,25 @@ def test_buckets_of_distances(tokens):
 
     rows = [normal(2, 3, tokens, width) for width in (8, 8, 9)]
     compare(BUCKETS, formula, *rows, normal(32, 3))
+
+
+# Pointwise weights (HSTU): no softmax, but gates of silu, with places of tokens beside the products.
+HSTU = """
+attention hstu(q: f32[B, H, N, D], k: f32[B, H, N, D], v: f32[B, H, N, E], place: f32[H, N, N]) {
+  score[b, h, m: N, n]  = sum[d](q[b, h, m, d] * k[b, h, n, d]) + place[h, m, n]
+  gate[b, h, m: N, n]   = sigmoid(score[b, h, m, n])
+  weight[b, h, m: N, n] = score[b, h, m, n] * gate[b, h, m, n] / N
+  out[b, h, m: N, e]    = sum[n](weight[b, h, m, n] * v[b, h, n, e] where n <= m)
+  return out
+}
+"""
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 65, 130])
+def test_pointwise_weights(tokens):
+    torch.manual_seed(tokens)
+
+    def formula(q, k, v, place):
+        return (torch.nn.functional.silu(q @ k.mT + place) / tokens).tril() @ v
+
+    compare(HSTU, formula, *(normal(2, 2, tokens, width) for width in (12, 12, 9)), normal(2, tokens, tokens))
