@@ -29,7 +29,8 @@ class Gpu:
     def prepare(self, workload: Workload) -> Workload:
         """f16 and bf16 are compiled for the tensor cores of this device, f32 for its multiply-adds."""
         torch.cuda.empty_cache()
-        architecture = "".join(map(str, torch.cuda.get_device_capability()))
+        capability = torch.cuda.get_device_capability()
+        architecture = "90a" if capability == (9, 0) else "".join(map(str, capability))  # with the instructions of Hopper alone
         return dataclasses.replace(
             workload,
             draw=lambda: {name: each.cuda() for name, each in workload.draw().items()},

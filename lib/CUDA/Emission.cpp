@@ -173,7 +173,8 @@ llvm::Expected<CudaKernel> Emission::run() {
     if (tensor.getDefiningOp())
       result.statements.push_back(tensorName(tensor));
   // A block has 64 Ki registers: 168 for each of 384 threads at first.
-  constexpr const char *registers = "  static constexpr int registers_to_copy = 40, registers_to_compute = 232;\n";
+  const TensorCorePlan few = plan.forFewRows();
+  constexpr const char *registers = "  static constexpr int registers_to_copy = 72, registers_to_compute = 216;\n";
   result.text = fmt::format(
       R"(
 //===----------------------------------------------------------------------===//
@@ -201,6 +202,16 @@ static_assert({0}_kernel::shared_bytes() == {17}, "the plan says otherwise");
 static_assert(sizeof({0}_kernel::Arguments) == {18}, "the runtime packs them otherwise");
 static_assert(state_size<{0}_kernel> == {20}, "the plan says otherwise");
 
+// For at most {28} rows, {29} keys a tile.
+struct {0}_few_kernel : {0}_kernel {{
+  static constexpr int warps = 1, query_tile = {28}, key_tile = {29}, threads = {30}, barriers = 0;
+  static constexpr bool has_maps = false;
+  using Products = WarpProducts<{0}_few_kernel>;
+  static __host__ __device__ constexpr int shared_bytes() {{ return SharedLayout<{0}_few_kernel>::bytes; }}
+}};
+
+static_assert({0}_few_kernel::shared_bytes() == {31}, "the plan says otherwise");
+
 }} // namespace attn
 
 extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
@@ -208,8 +219,13 @@ extern "C" __global__ void __launch_bounds__({16}, 1) attn_{0}(
   attn::{26}<attn::{0}_kernel>(arguments);
 }}
 
-// For launches with parts of keys: what these have left, in as many threads, {28} rows a block.
-extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
+extern "C" __global__ void __launch_bounds__({30}, 1) attn_{0}_few(
+    const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
+  attn::attention<attn::{0}_few_kernel>(arguments);
+}}
+
+// For launches with parts of keys: what these have left, a row a block.
+extern "C" __global__ void __launch_bounds__({32}) attn_{0}_merge(
     const __grid_constant__ attn::{0}_kernel::Arguments arguments) {{
   attn::merge<attn::{0}_kernel>(arguments);
 }}
@@ -221,7 +237,8 @@ extern "C" __global__ void __launch_bounds__({16}) attn_{0}_merge(
       plan.sharedBytes(), bytes, attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
       plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps, !formulas.fields(Level::Key).empty(),
       plan.barriers(), plan.producer ? registers : "", plan.producer ? "overlapped_attention" : "attention",
-      plan.producer ? " and 4 that copy" : "", plan.threads() / 32);
+      plan.producer ? " and 4 that copy" : "", few.queries, few.keys, few.threads(), few.sharedBytes(),
+      plan.mergingThreads());
   return result;
 }
 
@@ -230,7 +247,7 @@ llvm::Expected<CudaKernel> attn::emitCuda(KernelOp kernel, const Plan &plan) {
   if (!attention)
     return attention.takeError();
   llvm::Expected<TensorCorePlan> sizes =
-      plan.tensorCores.forWidths(attention->dotSize(), attention->valueSize(), attention->readsAtPairs());
+      plan.tensorCores.forWidths(attention->dotSize(), attention->valueSize(), attention->formulas());
   if (!sizes)
     return sizes.takeError();
   return Emission(*attention, *sizes).run();

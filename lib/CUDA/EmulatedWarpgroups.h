@@ -160,6 +160,9 @@ void begin(const char *name, float (*c)[4], const unsigned *a, unsigned long lon
 
 inline void fence_proxy_async() { Block::current->publish(); }
 
+/// Threads do one thing after the other here.
+inline void begin_after(float) {}
+
 template <int fragments> void wgmma_fence(float (&c)[fragments][4]) {
   emulation::hold(Block::current->fiber().sums, c, fragments * 4);
   for (auto &fragment : c)

@@ -175,16 +175,14 @@ std::vector<std::string> FormulaWriter::place(ReadOp read) {
   constexpr size_t mostSubscripts = 5;
   Attention &attention = formulas.attention;
   llvm::ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
-  if (shape.size() > mostSubscripts)
+  if (shape.size() > mostSubscripts || !formulas.isInLine(read))
     return {};
   std::vector<std::string> place;
   for (auto [value, size] : llvm::reverse(llvm::zip(read.getSubscripts().drop_back(), shape.drop_back()))) {
     bool isKey = attention.indices.lookup(value) == attention.keyIndex();
-    if (isKey ? size != attention.sum.getKeySize() : formulas.levelOf(value) != Level::Block)
-      return {};
     place.push_back(isKey ? "key" : fmt::format("int({})", subscript(value, size)));
   }
-  return llvm::count(place, "key") == 1 ? place : std::vector<std::string>();
+  return place;
 }
 
 std::string FormulaWriter::rowAddress(ReadOp read) { return address(read, read.getSubscripts().size() - 1); }

@@ -60,6 +60,9 @@ public:
   explicit Formulas(Attention &attention);
 
   Level levelOf(mlir::Value value) const;
+  /// Whether the rows of keys or values that `read` is of are a dimension of their own: of its subscripts but the last
+  /// one is the sum's key, over all of it, and only the block changes the others.
+  bool isInLine(ReadOp read) const;
   /// The field of `level` that is `value`; there is one for each value.
   std::string field(Level level, llvm::StringRef name, const std::string &type, const std::string &value);
   llvm::ArrayRef<Field> fields(Level level) const { return members[int(level)].fields; }
@@ -106,8 +109,8 @@ public:
   Expression write(mlir::Value value);
   /// The address of the element that `read` is of, without the last subscript.
   std::string rowAddress(ReadOp read);
-  /// Its subscripts but the last, the last of them first, with `key` in the place of the sum's key, where they and the
-  /// key's, of which there is one, are what a tensor map takes: others that only the block changes. Else nothing.
+  /// Its subscripts but the last, the last of them first, with `key` in the place of the sum's key, where they are what
+  /// a tensor map takes. Else nothing.
   std::vector<std::string> place(ReadOp read);
   /// The statements before the expressions.
   const std::string &statements() const { return text; }

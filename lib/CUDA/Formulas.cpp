@@ -84,6 +84,17 @@ Level Formulas::levelOf(mlir::Value value) const {
   return isOfRow ? Level::Row : Level::Block;
 }
 
+bool Formulas::isInLine(ReadOp read) const {
+  unsigned keys = 0;
+  for (auto [value, size] : llvm::zip(read.getSubscripts().drop_back(), read.getTensor().getType().getShape())) {
+    bool isKey = attention.indices.lookup(value) == attention.keyIndex();
+    if (isKey ? size != attention.sum.getKeySize() : levelOf(value) != Level::Block)
+      return false;
+    keys += isKey;
+  }
+  return keys == 1;
+}
+
 std::string Formulas::owner(Level level) {
   return level == Level::Block ? "block." : level == Level::Row ? "row." : "place.";
 }

@@ -95,6 +95,7 @@ __device__ __forceinline__ void consume(const RowTile<Kernel> &tile, const Produ
       Products::template end_scores<1>(score);
       producer.release(Apart::of_keys, number + 1);
       const bool moved = to_weights(number + 1);
+      begin_after(softmax.sum_of_rows());
       Products::end_outputs(output);
       producer.release(Apart::of_values, number);
       if (moved)
@@ -114,6 +115,7 @@ __device__ __forceinline__ void overlapped_attention(const typename Kernel::Argu
   auto *queries = reinterpret_cast<typename Kernel::Query *>(shared + Shared::queries);
   const RowTile<Kernel> tile(arguments, reinterpret_cast<MaskRange *>(shared + Shared::ranges));
   const Producer<Kernel> producer(tile, shared);
+  producer.start();
   if (tile.tiles > 0)
     tile.copy_queries(queries);
   cp_async_wait<0>();

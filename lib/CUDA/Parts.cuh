@@ -36,41 +36,50 @@ __device__ __forceinline__ float *state_of(const typename Kernel::Arguments &arg
   return arguments.parts.states + (part * rows + row) * state_size<Kernel>;
 }
 
-/// A warp has a row: what all parts of the keys have left of it, relative to the largest maximum.
+/// Of a block that merges: one for each column.
+template <typename Kernel> constexpr int merging_threads = (Kernel::value_columns + 31) / 32 * 32;
+
+/// A block has a row: what all parts of the keys have left of it, relative to the largest maximum.
 template <typename Kernel> __device__ __forceinline__ void merge(const typename Kernel::Arguments &arguments) {
-  constexpr int steps = (Kernel::value_columns + 31) / 32; // columns of a lane
-  const int lane = thread_index() % 32, number = (block_index() * Kernel::threads + thread_index()) / 32;
+  constexpr int group = 32; // of parts, of which each lane has one
+  const int column = thread_index(), lane = column % 32, number = block_index();
   const int rows_of_all = int(Kernel::rows(arguments)), row = number % rows_of_all;
-  if (number >= rows_of_all * Kernel::combinations(arguments))
-    return;
   const typename Kernel::Block block = Kernel::block(arguments, number / rows_of_all);
   if (row >= Kernel::rows(arguments, block)) // of a group with fewer heads than the others
     return;
 
   const int parts = arguments.parts.count;
+  const float *first_state = state_of<Kernel>(arguments, 0, number);
+  const int64 next = state_of<Kernel>(arguments, 1, number) - first_state;
   float largest = -infinity();
-  for (int part = 0; part < parts; ++part)
-    largest = fmaxf(largest, state_of<Kernel>(arguments, part, number)[0]);
-  float total = 0.0f, output[steps] = {};
-  for (int part = 0; part < parts; ++part) {
-    const float *state = state_of<Kernel>(arguments, part, number);
-    float scale = state[0] == -infinity() ? 0.0f : exp2_approximate(state[0] - largest);
-    total += state[1] * scale;
+#pragma unroll 4
+  for (int part = lane; part < parts; part += group)
+    largest = fmaxf(largest, first_state[part * next]);
 #pragma unroll
-    for (int step = 0; step < steps; ++step)
-      if (int column = step * 32 + lane; column < Kernel::value_columns)
-        output[step] += state[2 + column] * scale;
+  for (int mask = 16; mask > 0; mask /= 2)
+    largest = fmaxf(largest, shuffle_xor(largest, mask));
+  float total = 0.0f, output = 0.0f;
+  for (int first = 0; first < parts; first += group) {
+    const float *state = first_state + smaller(first + lane, parts - 1) * next;
+    const float scale = first + lane >= parts || state[0] == -infinity() ? 0.0f : exp2_approximate(state[0] - largest);
+    total += first + lane < parts ? state[1] * scale : 0.0f;
+    // Many at a time are on their way.
+#pragma unroll
+    for (int other = 0; other < group; ++other) {
+      const float of_other = shuffle_from(scale, other);
+      if (first + other < parts && column < Kernel::value_columns)
+        output += first_state[(first + other) * next + 2 + column] * of_other;
+    }
   }
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2)
+    total += shuffle_xor(total, mask);
 
   const typename Kernel::Position at = Kernel::position(block, row);
-  if (lane == 0)
+  if (column == 0)
     store_log_sum_exp<Kernel>(arguments, block, at, largest, total);
-  typename Kernel::Output *target = Kernel::output_row(arguments, block, at);
-  float inverse = inverse_of(total);
-#pragma unroll
-  for (int step = 0; step < steps; ++step)
-    if (int column = step * 32 + lane; column < Kernel::value_width(arguments))
-      target[column] = from_float<typename Kernel::Output>(output[step] * inverse);
+  if (column < Kernel::value_width(arguments))
+    Kernel::output_row(arguments, block, at)[column] = from_float<typename Kernel::Output>(output * inverse_of(total));
 }
 
 } // namespace attn

@@ -76,6 +76,36 @@ bool Attention::readsAtPairs() {
   return found;
 }
 
+bool Attention::isScaledProduct() {
+  auto isFactor = [&](mlir::Value value) {
+    return llvm::none_of(dependence(value), [&](mlir::Value index) {
+      mlir::BlockArgument own = indices.lookup(index);
+      return own && (own == keyIndex() || own == queryIndex());
+    });
+  };
+  mlir::Value rest = score();
+  while (mlir::isa_and_nonnull<mlir::arith::MulFOp, mlir::arith::DivFOp>(rest.getDefiningOp())) {
+    mlir::Operation *op = rest.getDefiningOp();
+    if (isFactor(op->getOperand(1)))
+      rest = op->getOperand(0);
+    else if (mlir::isa<mlir::arith::MulFOp>(op) && isFactor(op->getOperand(0)))
+      rest = op->getOperand(1);
+    else
+      return false;
+  }
+  return rest == dots.front().getResult();
+}
+
+ElementFormulas Attention::formulas() {
+  if (readsAtPairs())
+    return ElementFormulas::Reads;
+  bool divides = mask() && llvm::any_of(bodyOf(softmax.getMask()).getOps(),
+                                        [](mlir::Operation &op) { return mlir::isa<FloorDivOp, ModOp>(op); });
+  // One query has few rows: smaller tiles are as good for it. A log-sum-exp has rows of its own, too.
+  bool isMore = divides || sink() || logSumExp() || !queryIndex();
+  return isMore || !isScaledProduct() ? ElementFormulas::Arithmetic : ElementFormulas::Comparisons;
+}
+
 mlir::Value Attention::score() { return yielded(bodyOf(softmax.getScore())); }
 
 mlir::Value Attention::mask() {

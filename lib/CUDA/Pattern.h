@@ -12,6 +12,7 @@
 #define ATTN_LIB_CUDA_PATTERN_H
 
 #include "attn/Analysis/SharedKeys.h"
+#include "attn/Plan/TensorCorePlan.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/Support/Error.h"
@@ -58,12 +59,18 @@ struct Attention {
   bool isGroup(mlir::Value value);
   /// Whether `own` changes from row to row of a tile: the query, and the index of those that share keys.
   bool isOfRow(mlir::BlockArgument own);
-  /// Whether the score or its mask reads a tensor, besides those of the product, at the query or the key.
-  bool readsAtPairs();
+  /// What the score, its mask and its sink are made of.
+  ElementFormulas formulas();
   /// The formula of the score, the mask or the sink. Null where there is none.
   mlir::Value score();
   mlir::Value mask();
   mlir::Value sink();
+
+private:
+  /// Whether the score or its mask reads a tensor, besides those of the product, at the query or the key.
+  bool readsAtPairs();
+  /// Whether the score is the product, with factors that no query and no key changes.
+  bool isScaledProduct();
 };
 
 /// The first attention of `kernel`. Fails with what is not supported of the first weighted sum where there is none.

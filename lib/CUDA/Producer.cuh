@@ -31,7 +31,7 @@ public:
       for (int apart : {of_keys, of_values})
         for (int place = 0; place < 2; ++place) {
           mbarrier_init(shared, Shared::full(place, apart), by_maps ? 1 : threads);
-          mbarrier_init(shared, Shared::empty(place, apart), rows.warps_with_rows());
+          mbarrier_init(shared, Shared::empty(place, apart), larger(rows.warps_with_rows(), 1));
         }
   }
 
@@ -48,12 +48,22 @@ public:
       mbarrier_arrive(shared, Shared::empty(number % 2, apart));
   }
 
-  /// All copies, of the warpgroup that does nothing else.
+  /// Begins the first copies, where no other thread is needed for them: by the one that has made the barriers.
+  __device__ __forceinline__ void start() const {
+    if constexpr (Kernel::has_maps)
+      if (by_maps && count > 0 && thread() == 0) {
+        fence_proxy_async();
+        begin_keys_by_map(0);
+        begin_values_by_map(0);
+      }
+  }
+
+  /// All other copies, of the warpgroup that does nothing else.
   __device__ __forceinline__ void run() const {
     if constexpr (Kernel::has_maps)
       if (by_maps) {
         if (thread() == 0)
-          for (int number = 0; number < count; ++number) {
+          for (int number = 1; number < count; ++number) {
             begin_keys_by_map(number);
             begin_values_by_map(number);
           }

@@ -35,7 +35,7 @@ template <typename Kernel> struct WarpProducts {
                                                       const Query *keys, int row) {
     constexpr int steps = Kernel::dot_columns / 16;
     // More would be more addresses at once than registers hold.
-    constexpr int unroll = row_tiles > 1 ? 2 : steps > 8 ? 4 : steps;
+    constexpr int unroll = row_tiles > 1 ? 1 : steps > 8 ? 4 : steps;
 #pragma unroll(unroll)
     for (int step = 0; step < steps; ++step) {
       unsigned a[row_tiles][4];

@@ -46,7 +46,8 @@ template <typename Kernel> struct RowTile {
     const int last_of_all = (range.possible.upper + Kernel::key_tile - 1) / Kernel::key_tile;
     const int tiles_of_part = (larger(last_of_all - first_of_all, 0) + parts - 1) / parts;
     first_tile = first_of_all + part * tiles_of_part;
-    tiles = larger(smaller(tiles_of_part, last_of_all - first_tile), 0);
+    // The last group of heads may have fewer rows than others: none in some tiles.
+    tiles = first_row < rows ? larger(smaller(tiles_of_part, last_of_all - first_tile), 0) : 0;
   }
 
   /// Of a tile of keys.

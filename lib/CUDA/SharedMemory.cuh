@@ -59,11 +59,11 @@ public:
       const auto of_lane = Kernel::place(arguments, block, smaller(first_of_group + thread % 32, count - 1));
       auto place = [&](int key) { return Kernel::place_of_lane(of_lane, key - first_of_group); };
       if constexpr (with_keys)
-        copy_tile<typename Products::Keys, threads, group>(
+        copy_tile<typename Products::Keys, threads, Kernel::keys_in_line, group>(
             keys(number), [&](int key) { return Kernel::key_row(arguments, block, place(key), key); }, first, count,
             Kernel::dot_width(arguments), Kernel::keys_aligned(arguments), thread, begin);
       if constexpr (with_values)
-        copy_tile<typename Products::Values, threads, group>(
+        copy_tile<typename Products::Values, threads, Kernel::values_in_line, group>(
             values(number), [&](int key) { return Kernel::value_row(arguments, block, place(key), key); }, first, count,
             Kernel::value_width(arguments), Kernel::values_aligned(arguments), thread, begin);
     }

@@ -125,6 +125,15 @@ public:
       }
   }
 
+  /// Of all weights so far, of the lane's rows: a number that is known when they are.
+  __device__ __forceinline__ float sum_of_rows() const {
+    float total = 0.0f;
+#pragma unroll
+    for (int row_tile = 0; row_tile < row_tiles; ++row_tile)
+      total += sum[row_tile][0] + sum[row_tile][1];
+    return total;
+  }
+
   /// The same weights as A of a product with values, which two fragments of scores side by side are.
   static __device__ __forceinline__ void pack_weights(const float (&score)[row_tiles][key_steps][4], int first,
                                                       unsigned (&weights)[row_tiles][4]) {

@@ -27,6 +27,14 @@ static std::string rowFunctions(Formulas &formulas) {
   return text;
 }
 
+/// Whether it is equally far from each key to the next one.
+static std::string linesOfKeys(const Formulas &formulas) {
+  std::string text;
+  for (auto [name, read] : {std::pair("keys", formulas.attention.key), {"values", formulas.attention.value}})
+    text += fmt::format("  static constexpr bool {}_in_line = {};\n", name, formulas.isInLine(read));
+  return text;
+}
+
 /// What says where a key is, for all that copy it.
 static std::string placeFunctions(const Formulas &formulas) {
   std::string found, ofLane;
@@ -71,7 +79,8 @@ static std::string outputFunctions(const Formulas &formulas) {
 
 std::string cuda::rowsOfTensors(Formulas &formulas) {
   std::string rows = rowFunctions(formulas); // which says what a place has
-  return "\n  // Rows of the tensors.\n" + rows + placeFunctions(formulas) + outputFunctions(formulas);
+  return "\n  // Rows of the tensors.\n" + rows + linesOfKeys(formulas) + placeFunctions(formulas) +
+         outputFunctions(formulas);
 }
 
 std::string cuda::placesOfKeys(Formulas &formulas, std::vector<CudaTensorMap> &maps) {

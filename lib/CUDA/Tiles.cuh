@@ -78,28 +78,57 @@ template <typename Element, int rank> __device__ bool is_aligned(const Tensor<El
 
 /// Begins to copy `count_of_rows` rows of a tile, those from `begin` on: `threads` threads, of which this is `thread`.
 /// Its first row is row `first` of a tensor, whose rows `row_at` gives the addresses of: `rows` rows, at least one, of
-/// `width` columns; the tile has 0 beyond.
-template <typename Layout, int threads, int count_of_rows = Layout::rows, typename Element, typename RowAt>
+/// `width` columns; the tile has 0 beyond. `in_line`: from a row to the next one it is equally far everywhere.
+template <typename Layout, int threads, bool in_line = false, int count_of_rows = Layout::rows, typename Element,
+          typename RowAt>
 __device__ __forceinline__ void copy_tile(Element *tile, RowAt row_at, int first, int rows, int width, bool aligned,
                                           int thread, int begin = 0) {
-  constexpr int segments = Layout::columns / 8;
-#pragma unroll
-  for (int item = thread; item < count_of_rows * segments; item += threads) {
-    int row = begin + item / segments, column = item % segments * 8;
+  constexpr int segments = Layout::columns / 8, items = count_of_rows * segments;
+  // A thread's segments, one after the other: where each comes from and goes to, and how many of its elements are
+  // inside.
+  auto copy_segment = [&](int step, auto copy) {
+    const unsigned item = unsigned(thread) + unsigned(step * threads);
+    if (items % threads != 0 && item >= items)
+      return;
+    // Threads that have whole rows between them stay in their column.
+    const bool in_column = threads % segments == 0;
+    const int row =
+        begin + int(in_column ? unsigned(thread) / segments + step * (threads / segments) : item / segments);
+    const int segment = int((in_column ? unsigned(thread) : item) % segments), column = segment * 8;
     const Element *source = row_at(smaller(first + row, rows - 1));
-    int target = Layout::offset(row, item % segments);
-    int count = first + row < rows ? larger(0, smaller(8, width - column)) : 0;
-    if (aligned) {
-      cp_async(tile, target, count > 0 ? source + column : source, count * int(sizeof(Element)));
-      continue;
+    copy(column < width ? source + column : source, Layout::offset(row, segment),
+         first + row < rows ? larger(0, smaller(8, width - column)) : 0);
+  };
+  constexpr int steps = (items + threads - 1) / threads;
+  if constexpr (in_line && threads % segments == 0 && items % threads == 0)
+    if (aligned && first + begin + count_of_rows <= rows && Layout::columns <= width) {
+      constexpr int rows_of_step = threads / segments;
+      const int row = begin + int(unsigned(thread) / segments), segment = int(unsigned(thread) % segments);
+      const Element *source = row_at(first + row) + segment * 8;
+      const int64 next = row_at(first + row + rows_of_step) - row_at(first + row);
+#pragma unroll 2
+      for (int step = 0; step < steps; ++step, source += next)
+        cp_async(tile, Layout::offset(row + step * rows_of_step, segment), source, 16);
+      return;
     }
-    Segment segment = {};
-#pragma unroll
-    for (int element = 0; element < 8; ++element)
-      if (element < count)
-        segment.words[element / 2] |= unsigned(source[column + element].bits) << element % 2 * 16;
-    store_shared(tile, target, segment);
+  if (aligned) {
+#pragma unroll 2
+    for (int step = 0; step < steps; ++step)
+      copy_segment(step, [&](const Element *source, int target, int count) {
+        cp_async(tile, target, source, count * int(sizeof(Element)));
+      });
+    return;
   }
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step)
+    copy_segment(step, [&](const Element *source, int target, int count) {
+      Segment segment = {};
+#pragma unroll
+      for (int element = 0; element < 8; ++element)
+        if (element < count)
+          segment.words[element / 2] |= unsigned(source[element].bits) << element % 2 * 16;
+      store_shared(tile, target, segment);
+    });
 }
 
 /// A of rows [row, row + 16) and columns [column, column + 16) of a tile.

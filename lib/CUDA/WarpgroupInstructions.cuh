@@ -123,6 +123,15 @@ template <int pending, int fragments> __device__ __forceinline__ void wgmma_wait
   keep_order(c);
 }
 
+/// What follows, waits among it, begins when `value`, which is not negative, is known. Without this ptxas moves
+/// wgmma_wait before arithmetic that does not need its products, which then has none beside it; across a branch it
+/// moves nothing.
+__device__ __forceinline__ void begin_after(float value) {
+  asm volatile(
+      "{ .reg .pred known; setp.geu.f32 known, %0, 0f00000000; @known bra after; nanosleep.u32 0; after: }" ::"f"(value)
+      : "memory");
+}
+
 /// c += a · b, added in f32, for 64 rows and N columns of C. Descriptors (matrix_descriptor in Tiles.cuh) say where A
 /// (64 x 16) and B (16 x N) are; B has its columns one below the other there.
 template <int N, typename Element>
@@ -136,15 +145,17 @@ __device__ __forceinline__ void wgmma_m64nNk16_transposed(float (*c)[4], const u
 #define ATTN_PLACES_64                                                                                                 \
   ATTN_PLACES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"                    \
                  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ATTN_PLACES_80 ATTN_PLACES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define ATTN_PLACES_96 ATTN_PLACES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define ATTN_PLACES_128                                                                                                \
-  ATTN_PLACES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"                    \
-                 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"                    \
-                 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"        \
+  ATTN_PLACES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"        \
                  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define ATTN_SUMS_4(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
 #define ATTN_SUMS_16(i) ATTN_SUMS_4(i), ATTN_SUMS_4(i + 1), ATTN_SUMS_4(i + 2), ATTN_SUMS_4(i + 3)
 #define ATTN_SUMS_32(i) ATTN_SUMS_16(i), ATTN_SUMS_16(i + 4)
 #define ATTN_SUMS_64(i) ATTN_SUMS_32(i), ATTN_SUMS_32(i + 8)
+#define ATTN_SUMS_80(i) ATTN_SUMS_64(i), ATTN_SUMS_16(i + 16)
+#define ATTN_SUMS_96(i) ATTN_SUMS_64(i), ATTN_SUMS_32(i + 16)
 #define ATTN_SUMS_128(i) ATTN_SUMS_64(i), ATTN_SUMS_64(i + 16)
 
 // `sums` is N / 2; the places of the other operands follow theirs.
@@ -171,6 +182,10 @@ ATTN_WGMMA(64, bfloat16, "bf16", 32, 32, 33, 34, 35, 36)
 ATTN_WGMMA(64, float16, "f16", 32, 32, 33, 34, 35, 36)
 ATTN_WGMMA(128, bfloat16, "bf16", 64, 64, 65, 66, 67, 68)
 ATTN_WGMMA(128, float16, "f16", 64, 64, 65, 66, 67, 68)
+ATTN_WGMMA(160, bfloat16, "bf16", 80, 80, 81, 82, 83, 84)
+ATTN_WGMMA(160, float16, "f16", 80, 80, 81, 82, 83, 84)
+ATTN_WGMMA(192, bfloat16, "bf16", 96, 96, 97, 98, 99, 100)
+ATTN_WGMMA(192, float16, "f16", 96, 96, 97, 98, 99, 100)
 ATTN_WGMMA(256, bfloat16, "bf16", 128, 128, 129, 130, 131, 132)
 ATTN_WGMMA(256, float16, "f16", 128, 128, 129, 130, 131, 132)
 

@@ -112,15 +112,23 @@ struct StepInterface {
   std::vector<VariantInterface> variants;
 };
 
+/// See attn_tiling.
+struct TilingInterface {
+  std::string function;
+  int64_t rows, keys, threads, sharedBytes, resident;
+};
+
 /// See attn_launch.
 struct LaunchInterface {
   int64_t step;
   std::vector<int64_t> replaced;
   std::vector<attn_launch_argument> arguments;
-  std::string function, merge;
+  std::vector<TilingInterface> tilings;
+  std::string merge;
+  int64_t mergingThreads;
   std::vector<CudaImage> images;
   SizeProgram rows, others, keys;
-  int64_t tileRows, tileKeys, threads, sharedBytes, mergedRows, stateSize;
+  int64_t stateSize;
   std::vector<LimitInterface> limits;
   std::vector<int64_t> contiguous;
   std::vector<attn_mapped_argument> maps;

@@ -116,14 +116,11 @@ llvm::Error attn::addLaunch(ProgramInterface &program, const LoweredProgram &low
                             /*forLater=*/!code.plan.warpgroups);
   if (!images)
     return images.takeError();
-  launch.function = code.name;
+  for (const auto &[function, plan] : {std::pair(code.name + "_few", code.plan.forFewRows()), {code.name, code.plan}})
+    launch.tilings.push_back({function, plan.queries, plan.keys, plan.threads(), plan.sharedBytes(), plan.resident()});
   launch.merge = code.name + "_merge";
+  launch.mergingThreads = code.plan.mergingThreads();
   launch.images = std::move(*images);
-  launch.threads = code.plan.threads();
-  launch.sharedBytes = code.plan.sharedBytes();
-  launch.tileRows = code.plan.queries;
-  launch.tileKeys = code.plan.keys;
-  launch.mergedRows = code.plan.threads() / 32;
   launch.stateSize = code.plan.stateSize();
   for (auto [size, atMost] : code.limits)
     launch.limits.push_back({sizeProgram(size, positions), atMost});

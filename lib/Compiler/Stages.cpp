@@ -74,6 +74,9 @@ static void printTensorCores(llvm::raw_ostream &os, llvm::Expected<CudaKernel> c
                     plan.queries, shared, plan.warps, plan.producer ? " and 4 that copy" : "",
                     plan.warpgroups ? " with wgmma," : "", plan.keys, plan.dotColumns, plan.valueColumns,
                     plan.sharedBytes());
+  const TensorCorePlan few = plan.forFewRows();
+  os << fmt::format("; for at most {} a block of {} warp, {} keys a tile, {} bytes", few.queries, few.warps, few.keys,
+                    few.sharedBytes());
   llvm::ListSeparator comma(" and ", "; where ");
   for (const auto &[size, atMost] : code->limits)
     os << comma << size.str() << " <= " << atMost;

@@ -90,12 +90,15 @@ Constant *TableBuilder::launcher() {
 Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
   if (!launch)
     return llvm::ConstantPointerNull::get(pointer);
-  std::vector<Constant *> replaced, arguments, images, limits, contiguous, maps;
+  std::vector<Constant *> replaced, arguments, tilings, images, limits, contiguous, maps;
   for (int64_t isReplaced : launch->replaced)
     replaced.push_back(integer(isReplaced));
   for (const attn_launch_argument &argument : launch->arguments)
     arguments.push_back(
         record({integer(argument.number), integer(argument.value_bytes), integer(argument.is_written)}));
+  for (const TilingInterface &tiling : launch->tilings)
+    tilings.push_back(record({text(tiling.function), integer(tiling.rows), integer(tiling.keys),
+                              integer(tiling.threads), integer(tiling.sharedBytes), integer(tiling.resident)}));
   for (const CudaImage &image : launch->images) {
     Constant *data = llvm::ConstantDataArray::getString(module.getContext(), image.data, /*AddNull=*/false);
     auto *bytes = llvm::cast<llvm::GlobalVariable>(global(data));
@@ -114,18 +117,15 @@ Constant *TableBuilder::launch(const std::optional<LaunchInterface> &launch) {
                         array(replaced),
                         integer(arguments.size()),
                         array(arguments),
-                        text(launch->function),
+                        integer(tilings.size()),
+                        array(tilings),
                         text(launch->merge),
+                        integer(launch->mergingThreads),
                         integer(images.size()),
                         array(images),
                         expression(launch->rows),
                         expression(launch->others),
                         expression(launch->keys),
-                        integer(launch->tileRows),
-                        integer(launch->tileKeys),
-                        integer(launch->threads),
-                        integer(launch->sharedBytes),
-                        integer(launch->mergedRows),
                         integer(launch->stateSize),
                         integer(limits.size()),
                         array(limits),

@@ -220,10 +220,8 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   for (const PlanSetting &setting : planSettings())
     if (auto given = options.settings.find(setting.name.str()); given != options.settings.end())
       setting.set(plan, given->second);
-  for (const CudaArchitecture &architecture : machine.tensorCores)
-    if (plan.tensorCores.warpgroups && architecture.name() != "sm_90a")
-      return llvm::createStringError("a plan with tensor.warpgroups is for sm_90a alone, but the target has " +
-                                     architecture.name());
+  if (llvm::Error error = plan.tensorCores.chooseFor(machine.tensorCores))
+    return error;
   kernel.walk([&](mlir::Operation *op) {
     if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),

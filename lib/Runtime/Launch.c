@@ -49,15 +49,15 @@ static void append_tensor(structure *all, const attn_halide_buffer *buffer) {
   }
 }
 
-/* Where there are fewer blocks than multiprocessors, each tile's keys are shared by so many that a multiprocessor has
- * two of them, but none has fewer than two tiles of keys. */
-static int64_t count_parts(const attn_launch *launch, int64_t blocks, int64_t keys) {
-  enum { BLOCKS = 2, TILES = 2 };
-  int64_t multiprocessors = launch->launcher->multiprocessors();
-  int64_t tiles = (keys + launch->tile_keys - 1) / launch->tile_keys;
-  if (blocks <= 0 || blocks >= multiprocessors || tiles < 2 * TILES)
+/* Where a device runs twice as many blocks at once, each tile's keys are shared by as many as it runs, but none has
+ * fewer than two tiles of keys. */
+static int64_t count_parts(const attn_launch *launch, const attn_tiling *tiling, int64_t blocks, int64_t keys) {
+  enum { TILES = 2 };
+  int64_t at_once = tiling->resident * launch->launcher->multiprocessors();
+  int64_t tiles = (keys + tiling->keys - 1) / tiling->keys;
+  if (blocks <= 0 || 2 * blocks > at_once || tiles < 2 * TILES)
     return 1;
-  int64_t parts = BLOCKS * multiprocessors / blocks;
+  int64_t parts = at_once / blocks;
   int64_t each = (tiles + parts - 1) / parts;
   each = each < TILES ? TILES : each;
   return (tiles + each - 1) / each;
@@ -69,10 +69,13 @@ static int find_grid(const attn_launch *launch, const int64_t *sizes, attn_grid 
   if (attn_evaluate(&launch->rows, sizes, 0, &rows) || attn_evaluate(&launch->others, sizes, 0, &others) ||
       attn_evaluate(&launch->keys, sizes, 0, &keys) || rows > ATTN_MAX_EXTENT)
     return 0;
-  int64_t tiles = (rows + launch->tile_rows - 1) / launch->tile_rows;
+  grid->tiling = launch->tilings;
+  while (grid->tiling->rows < rows && grid->tiling + 1 < launch->tilings + launch->tiling_count)
+    ++grid->tiling;
+  int64_t tiles = (rows + grid->tiling->rows - 1) / grid->tiling->rows;
   if (__builtin_mul_overflow(tiles, others, &grid->blocks) || grid->blocks > INT32_MAX)
     return 0;
-  grid->parts = count_parts(launch, grid->blocks, keys);
+  grid->parts = count_parts(launch, grid->tiling, grid->blocks, keys);
   grid->rows = rows * others;
   return 1;
 }
@@ -95,8 +98,8 @@ int attn_find_launch(const attn_signature *signature, const attn_run_state *call
 }
 
 /* The map of a tensor, or an error: rows begin at multiples of 16 bytes, and no dimension is one element many times. */
-static int append_map(const attn_launch *launch, const attn_mapped_argument *argument, const attn_halide_buffer *buffer,
-                      structure *all) {
+static int append_map(const attn_launch *launch, const attn_mapped_argument *argument, int64_t keys,
+                      const attn_halide_buffer *buffer, structure *all) {
   enum { RANK = 5, BYTES = 2, ALIGNMENT = 16, COLUMNS = 64, MAP = 128 };
   uint64_t extents[RANK], strides[RANK - 1], last = ALIGNMENT;
   uint32_t box[RANK] = {COLUMNS, 1, 1, 1, 1};
@@ -109,7 +112,7 @@ static int append_map(const attn_launch *launch, const attn_mapped_argument *arg
     if (i > 0)
       strides[i - 1] = last = (uint64_t)stride;
   }
-  box[argument->axis] = (uint32_t)launch->tile_keys;
+  box[argument->axis] = (uint32_t)keys;
   memset(all->data + all->size, 0, MAP);
   if (!error)
     error = launch->launcher->tensor_map(all->data + all->size, buffer->device, extents, strides, box);
@@ -117,17 +120,17 @@ static int append_map(const attn_launch *launch, const attn_mapped_argument *arg
   return error;
 }
 
-static void append_maps(const attn_launch *launch, void *const *arguments, structure *all) {
+static void append_maps(const attn_launch *launch, int64_t keys, void *const *arguments, structure *all) {
   enum { ALIGNMENT = 64 };
   int32_t are_valid = 1;
   all->size = (all->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   for (int64_t i = 0; i < launch->map_count; ++i)
-    are_valid &= !append_map(launch, &launch->maps[i], arguments[launch->maps[i].number], all);
+    are_valid &= !append_map(launch, &launch->maps[i], keys, arguments[launch->maps[i].number], all);
   append(all, &are_valid, sizeof are_valid);
 }
 
 static void pack(const attn_signature *signature, const attn_run_state *call, const attn_halide_buffer *states,
-                 int64_t parts, structure *all) {
+                 const attn_grid *grid, structure *all) {
   const attn_launch *launch = call->program->launch;
   all->size = 0;
   for (int64_t i = 0; i < launch->argument_count; ++i) {
@@ -139,11 +142,11 @@ static void pack(const attn_signature *signature, const attn_run_state *call, co
   }
   for (int64_t i = 0; i < signature->size_count; ++i)
     append(all, call->arguments[signature->input_count + i], sizeof(int32_t));
-  int32_t count = (int32_t)parts;
+  int32_t count = (int32_t)grid->parts;
   append(all, &states->device, sizeof states->device);
   append(all, &count, sizeof count);
   if (launch->map_count > 0)
-    append_maps(launch, call->arguments, all);
+    append_maps(launch, grid->tiling->keys, call->arguments, all);
 }
 
 /* What is read is copied where it is in the CPU's memory, what is written gets memory on the device. */
@@ -162,13 +165,13 @@ static int place(const attn_run_state *call) {
   return error;
 }
 
-static int launch_function(const attn_launch *launch, const char *function, int64_t blocks, int64_t shared_bytes,
-                           structure *given) {
+static int launch_function(const attn_launch *launch, const char *function, int64_t blocks, int64_t threads,
+                           int64_t shared_bytes, structure *given) {
   const int8_t is_buffer[2] = {0, 0};
   const uint64_t types[2] = {0, 0};
   void *pointers[2] = {&given->data, 0};
-  return launch->launcher->run(0, *launch->state, function, (int)blocks, 1, 1, (int)launch->threads, 1, 1,
-                               (int)shared_bytes, types, pointers, is_buffer);
+  return launch->launcher->run(0, *launch->state, function, (int)blocks, 1, 1, (int)threads, 1, 1, (int)shared_bytes,
+                               types, pointers, is_buffer);
 }
 
 /* What parts leave is in memory that Halide's runtime keeps for later calls in this stream: nobody waits for it. */
@@ -180,12 +183,13 @@ static int run_parts(const attn_signature *signature, const attn_run_state *call
   int error = has_parts ? launch->launcher->allocate(0, &states, launch->launcher->interface()) : 0;
   structure given;
   if (!error) {
-    pack(signature, call, &states, grid->parts, &given);
-    error = launch_function(launch, launch->function, grid->blocks * grid->parts, launch->shared_bytes, &given);
+    pack(signature, call, &states, grid, &given);
+    const attn_tiling *tiling = grid->tiling;
+    error = launch_function(launch, tiling->function, grid->blocks * grid->parts, tiling->threads, tiling->shared_bytes,
+                            &given);
   }
-  int64_t merging = (grid->rows + launch->merged_rows - 1) / launch->merged_rows;
   if (!error && has_parts)
-    error = launch_function(launch, launch->merge, merging, 0, &given);
+    error = launch_function(launch, launch->merge, grid->rows, launch->merging_threads, 0, &given);
   call->program->device->free(0, &states);
   return error;
 }

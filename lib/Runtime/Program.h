@@ -20,7 +20,8 @@ typedef struct {
 /* How a program's launch runs for a call. */
 typedef struct {
   const attn_image *image; /* the code for the device; NULL: there is no launch for the call and the device */
-  int64_t blocks;          /* of each part of the keys */
+  const attn_tiling *tiling;
+  int64_t blocks; /* of each part of the keys */
   int64_t parts;
   int64_t rows; /* of all blocks */
 } attn_grid;

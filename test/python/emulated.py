@@ -1,9 +1,9 @@
 """Runs the text of `attnc --emit=cuda` on the CPU: g++ compiles it against lib/CUDA/Emulation.h, ctypes calls it.
 
-A library holds many kernels, each with the function `run_NAME(arguments, seed, message, size)`: it runs all blocks of a
-launch and, where keys are in parts, those of the launch that merges them, and returns the emulator's error in `message`,
-empty where there is none. `launch_attn_NAME` and `launch_attn_NAME_merge` are the same for the driver of
-test/Tools/Inputs/fake_cuda.c, which was told the sizes of the launches.
+A library holds many kernels, each with the function `run_NAME(arguments, seed, few, message, size)`: it runs all blocks of a
+launch, of the tiling for few rows or of the other, and, where keys are in parts, those of the launch that merges them, and
+returns the emulator's error in `message`, empty where there is none. `launch_attn_NAME`, `launch_attn_NAME_few` and
+`launch_attn_NAME_merge` are the same for the driver of test/Tools/Inputs/fake_cuda.c, which was told the sizes of the launches.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ from conftest import ROOT
 
 ATTNC = Path(os.environ.get("ATTN_BUILD", ROOT / "build/release")) / "bin/attnc"
 CUDA = ROOT / "lib/CUDA"
+FEW_ROWS = 16  # what the tiling for few rows has in one tile
 COMPILER = ["g++", "-std=c++17", "-Og", "-fPIC", "-w"]  # kernels run for less time than it takes to compile them
 SCALARS = {
     "int": ctypes.c_int32,
@@ -28,20 +29,29 @@ SCALARS = {
     "signed char": ctypes.c_int8,
 }
 
+BLOCKS = """
+template <typename Kernel, typename Function>
+static std::string run_blocks(const typename Kernel::Arguments &given, unsigned seed, Function function) {
+  auto rows = Kernel::rows(given), combinations = Kernel::combinations(given);
+  int blocks = (rows + Kernel::query_tile - 1) / Kernel::query_tile * combinations * given.parts.count;
+  return attn::emulation::launch(blocks, Kernel::threads, Kernel::shared_bytes(), seed, function);
+}
+"""
+
 ENTRY = """
-extern "C" void run_{name}(const void *arguments, unsigned seed, char *message, int size) {{
+extern "C" void run_{name}(const void *arguments, unsigned seed, bool few, char *message, int size) {{
   using Kernel = attn::{name}_kernel;
+  using Few = attn::{name}_few_kernel;
   Kernel::Arguments given;
   memcpy(&given, arguments, sizeof given);
   auto rows = Kernel::rows(given), combinations = Kernel::combinations(given);
-  int blocks = (rows + Kernel::query_tile - 1) / Kernel::query_tile * combinations * given.parts.count;
-  int merging = (rows * combinations + Kernel::threads / 32 - 1) / (Kernel::threads / 32);
   std::vector<float> states(given.parts.count * rows * combinations * attn::state_size<Kernel>, attn::infinity());
   given.parts.states = states.data();
-  std::string error = attn::emulation::launch(blocks, Kernel::threads, Kernel::shared_bytes(), seed,
-                                              [&] {{ attn_{name}(given); }});
+  std::string error = few ? run_blocks<Few>(given, seed, [&] {{ attn_{name}_few(given); }})
+                          : run_blocks<Kernel>(given, seed, [&] {{ attn_{name}(given); }});
   if (error.empty() && given.parts.count > 1)
-    error = attn::emulation::launch(merging, Kernel::threads, 0, seed, [&] {{ attn_{name}_merge(given); }});
+    error = attn::emulation::launch(rows * combinations, attn::merging_threads<Kernel>, 0, seed,
+                                    [&] {{ attn_{name}_merge(given); }});
   snprintf(message, size, "%s", error.c_str());
 }}
 extern "C" void rows_{name}(const void *arguments, long long *rows, long long *combinations) {{
@@ -49,10 +59,16 @@ extern "C" void rows_{name}(const void *arguments, long long *rows, long long *c
   *rows = attn::{name}_kernel::rows(given);
   *combinations = attn::{name}_kernel::combinations(given);
 }}
-extern "C" void launch_attn_{name}(const void *arguments, unsigned blocks, unsigned threads, unsigned shared, char *message,
-                                   size_t size) {{
+extern "C" void launch_attn_{name}(const void *arguments, unsigned blocks, unsigned threads, unsigned shared,
+                                         char *message, size_t size) {{
   const auto &given = *static_cast<const attn::{name}_kernel::Arguments *>(arguments);
   std::string error = attn::emulation::launch(blocks, threads, shared, 0, [&] {{ attn_{name}(given); }});
+  snprintf(message, size, "%s", error.c_str());
+}}
+extern "C" void launch_attn_{name}_few(const void *arguments, unsigned blocks, unsigned threads, unsigned shared,
+                                         char *message, size_t size) {{
+  const auto &given = *static_cast<const attn::{name}_kernel::Arguments *>(arguments);
+  std::string error = attn::emulation::launch(blocks, threads, shared, 0, [&] {{ attn_{name}_few(given); }});
   snprintf(message, size, "%s", error.c_str());
 }}
 extern "C" void launch_attn_{name}_merge(const void *arguments, unsigned blocks, unsigned threads, unsigned shared,
@@ -106,16 +122,19 @@ class Library:
         source, target = folder / f"{name}.cpp", folder / f"{name}.so"
         self.path = target
         entries = "".join(ENTRY.format(name=kernel) for kernel in self.fields)
-        source.write_text('#include "Emulation.h"\n' + shared + own + entries)
+        source.write_text('#include "Emulation.h"\n' + shared + own + BLOCKS + entries)
         compile_library(source, target)
         self.library = ctypes.CDLL(str(target))
 
-    def run(self, name, tensors, sizes, seed=0, parts=1, by_maps=True):
+    def run(self, name, tensors, sizes, seed=0, parts=1, by_maps=True, few=None):
         """Runs a kernel on tensors, inputs and outputs alike, and numbers for scalars, with keys in so many parts, copied by
-        maps where that can be. Raises RuntimeError for what the emulator finds."""
+        maps where that can be, in the tiling for few rows or the other: without `few`, in that of a launch. Raises
+        RuntimeError for what the emulator finds."""
+        if few is None:
+            few = self.rows(name, tensors, sizes)[0] <= FEW_ROWS
         arguments = pack(self.fields[name], tensors, sizes, parts, by_maps)
         message = ctypes.create_string_buffer(512)
-        getattr(self.library, f"run_{name}")(ctypes.byref(arguments), seed, message, len(message))
+        getattr(self.library, f"run_{name}")(ctypes.byref(arguments), seed, few, message, len(message))
         if message.value:
             raise RuntimeError(message.value.decode())
 

@@ -7,8 +7,8 @@ from tensor_core_cases import FEATURES
 import attn
 
 # Of a warp each; of warpgroups, two and one; of two, for which a third one copies.
-MMA, WGMMA, ONE_WARPGROUP = (), ("--plan=tensor.warpgroups=2",), ("--plan=tensor.warpgroups=1",)
-PRODUCER = (*WGMMA, "--plan=tensor.producer=1")
+MMA, WGMMA = (), ("--plan=tensor.warpgroups=2", "--plan=tensor.producer=0")
+ONE_WARPGROUP, PRODUCER = ("--plan=tensor.warpgroups=1",), (WGMMA[0], "--plan=tensor.producer=1")
 KERNELS = {"mma": MMA, "wgmma": WGMMA, "producer": PRODUCER}
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 # Relative to the largest number of a row: weights are rounded to the dtype (2^-9, 2^-12), and so is the output.
@@ -40,12 +40,12 @@ def error_of(found, reference):
     return ((found - reference).abs() / (scale + 1e-30)).max().item()
 
 
-def run(library, name, feature, kernel, arguments, sizes, seed=0, parts=1, by_maps=True):
+def run(library, name, feature, kernel, arguments, sizes, seed=0, parts=1, by_maps=True, few=None):
     """The largest error of the outputs."""
     references = expected(kernel, arguments)
     outputs = empty_like(references)
     names = [info.name for info in kernel.outputs]
-    library.run(name, arguments | dict(zip(names, outputs)), sizes, seed, parts, by_maps)
+    library.run(name, arguments | dict(zip(names, outputs)), sizes, seed, parts, by_maps, few)
     return max(error_of(found, reference) for found, reference in zip(outputs, references))
 
 

@@ -77,14 +77,14 @@ def test_in_this_process(driver):
 
 @needs_nvrtc
 def test_keys_in_parts(driver):
-    """Two heads a group: 6 blocks on 16 multiprocessors, with 10 tiles of keys of which each part has at least 2. What the
-    parts leave of 12 rows is merged, 4 rows a block."""
+    """One query of two heads a group, in the tiling for few rows: 6 blocks on 16 multiprocessors, with 10 tiles of keys of which
+    each part has at least 2. What the parts leave of 12 rows is merged, a row a block."""
     torch.manual_seed(29)
     source, arguments, reference = case("grouped", "f16", dict(B=3, H=4, M=1, N=601))
     call = (source, dict(target="cuda-sm_80", sizes=dict(D=WIDTHS[0], E=WIDTHS[1])), arguments, empty_like(reference))
     (results,), lines = run(driver, [call], FAKE_CUDA_MULTIPROCESSORS="16")
     launches = [line.split(",")[0] for line in lines if line.startswith("launch")]
-    assert launches == ["launch 30 blocks of 128 threads", "launch 3 blocks of 128 threads"]
+    assert launches == ["launch 30 blocks of 32 threads", "launch 12 blocks of 64 threads"]
     assert max(error_of(*pair) for pair in zip(results, reference)) <= TOLERANCE["f16"]
 
 

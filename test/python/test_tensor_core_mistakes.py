@@ -12,6 +12,8 @@ from tensor_core_cases import FEATURES
 from tensor_core_runs import MMA, PRODUCER, TOLERANCE, WGMMA, kernels, run  # noqa: F401 (a fixture)
 
 MUTATIONS = {
+    "the column of a copy": ("row_at(first + row) + segment * 8", "row_at(first + row)"),
+    "the row of a copy": ("source += next)", "source += next / 2)"),
     "the columns of a lane": ("lane % 4 * 2 + element % 2", "lane % 4 + element % 2 * 4"),
     "the rows of a lane": ("lane / 4 + element / 2 * 8", "lane / 4 * 2 + element / 2"),
     "the barrier": ("Products::publish();\n      block_barrier();", "Products::publish();"),
@@ -28,9 +30,9 @@ MUTATIONS = {
 }
 # Of heads that share keys and have a sink, with keys in three parts, of large scores; some queries have no keys.
 MUTATIONS_OF_PARTS = {
-    "the rescaling of outputs": ("output[step] += state[2 + column] * scale", "output[step] += state[2 + column]"),
-    "the rescaling of sums": ("total += state[1] * scale", "total += state[1]"),
-    "the largest maximum": ("largest = fmaxf(largest, state_of", "largest = fminf(0.0f, state_of"),
+    "the rescaling of outputs": ("2 + column] * of_other", "2 + column]"),
+    "the rescaling of sums": ("state[1] * scale : 0.0f", "state[1] : 0.0f"),
+    "the largest maximum": ("largest = fmaxf(largest, first_state", "largest = fminf(0.0f, first_state"),
     "the keys of a part": ("first_of_all + part * tiles_of_part", "first_of_all"),
     "the last keys of a part": ("smaller(tiles_of_part, last_of_all - first_tile)", "last_of_all - first_tile"),
     "one sink": ("Kernel::has_sink && tile.part == 0", "Kernel::has_sink"),
@@ -103,8 +105,8 @@ MUTATIONS_OF_PRODUCERS = {
     "the last turn": (True, " && (group == 0 || round + 1 < rounds)", ""),
     "whose turn it is": (True, "named_barrier_arrive(2 - group", "named_barrier_arrive(1 + group"),
     "turns of one": (True, "tile.warps_with_rows() == Kernel::warps ? tile.tiles - 1 : 0", "tile.tiles - 1"),
-    "the warps with rows": (True, "rows.warps_with_rows());", "Kernel::warps);"),
-    "the registers": (True, "registers_to_copy = 40", "registers_to_copy = 56"),
+    "the warps with rows": (True, "larger(rows.warps_with_rows(), 1));", "Kernel::warps);"),
+    "the registers": (True, "registers_to_copy = 72", "registers_to_copy = 88"),
     "keys and values apart": (True, "barriers + apart * 32", "barriers"),
     "the fence of barriers": (True, "  Kernel::Products::publish();\n  block_barrier();", "  block_barrier();"),
     "the wait for scores": (True, "end_scores<1>(score);", "end_scores<2>(score);"),

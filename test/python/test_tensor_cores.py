@@ -85,16 +85,17 @@ def takes(kind, feature, dtype, widths):
 
 @pytest.mark.parametrize("feature, dtype, widths, kind", [(*each, kind) for each in COMBINATIONS for kind in KERNELS if takes(kind, *each)])
 def test_equals_the_reference(feature, dtype, widths, kind, libraries, kernels):
-    """With all keys in one part, and in several, of which some may be without a key."""
+    """With all keys in one part, and in several, of which some may be without a key; in tiles of few rows as well."""
     torch.manual_seed(20)
     number = COMBINATIONS.index((feature, dtype, widths))
-    for turn, (shape, parts) in enumerate(((SHAPES[0], 1), (SHAPES[1 + number % 3], 2 + number // 3 % 4))):
+    runs = (SHAPES[0], 1, None), (SHAPES[1 + number % 3], 2 + number // 3 % 4, None), (SHAPES[number % 2], 1 + number % 3, True)
+    for turn, (shape, parts, few) in enumerate(runs):
         sizes = FEATURES[feature].sizes_of(shape | dict(D=widths[0], E=widths[1]))
         arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
         name, kernel = name_of(feature, dtype, widths), kernels(feature, dtype)
         seed, by_maps = (number + turn) % 4, (number + turn) % 3 > 0
-        error = run(libraries(feature, dtype, kind), name, feature, kernel, arguments, sizes, seed, parts, by_maps)
-        assert error <= TOLERANCE[dtype], f"{sizes}, {parts} parts: {error}"
+        error = run(libraries(feature, dtype, kind), name, feature, kernel, arguments, sizes, seed, parts, by_maps, few)
+        assert error <= TOLERANCE[dtype], f"{sizes}, {parts} parts, {few}: {error}"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ def compiled_by_nvcc(texts, target, folder):
         done.stderr,
         re.S,
     )
-    assert len(reports) == 2 * len(texts), done.stderr  # with the merge of each
+    assert len(reports) == 3 * len(texts), done.stderr  # with those for few rows and for merging of each
     return done.stderr, reports
 
 
@@ -411,7 +412,8 @@ def compiled_by_nvcc(texts, target, folder):
     [
         (EXAMPLES_ON_TENSOR_CORES, 64, MMA, ["sm_80"]),
         (SOME_EXAMPLES, 64, MMA, ["sm_90a", "newest"]),
-        (SOME_EXAMPLES, 128, MMA, ["sm_80", "sm_90a", "newest"]),
+        (SOME_EXAMPLES, 128, MMA, ["sm_80", "sm_90a"]),
+        (["dense_bias", "everything"], 128, MMA, ["newest"]),
         (SOME_EXAMPLES, 256, MMA, ["sm_80", "sm_90a"]),
         (["dense_bias"], 256, MMA, ["newest"]),
         (EXAMPLES_ON_TENSOR_CORES, 128, WGMMA, ["sm_90a"]),

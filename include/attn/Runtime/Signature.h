@@ -166,7 +166,7 @@ typedef struct {
 
 enum { ATTN_MAX_LAUNCH_BYTES = 4096 };
 
-/* An argument, numbered as in attn_variant, whose rows are copied by a map of it: tile_keys of them at once in
+/* An argument, numbered as in attn_variant, whose rows are copied by a map of it: those of a tile's keys at once, in
  * dimension `axis`, counted from the last one, which is 0. */
 typedef struct {
   int64_t number;
@@ -180,29 +180,38 @@ typedef struct {
   int64_t is_written;
 } attn_launch_argument;
 
+/* A function of a launch: a block has a tile of so many rows, and visits so many keys at once. */
+typedef struct {
+  const char *function;
+  int64_t rows;
+  int64_t keys;
+  int64_t threads; /* of a block, and its shared memory */
+  int64_t shared_bytes;
+  int64_t resident; /* blocks that a multiprocessor runs at once */
+} attn_tiling;
+
 /* Computes what some steps of a kernel compute, by one launch of a function that is given one structure of at most
  * ATTN_MAX_LAUNCH_BYTES: for each argument its value, or its address and strides (in elements), then the sizes, as int,
  * then the address of the states of parts and the number of parts, as int, then the maps, and whether all of them could
- * be made, as int; each where C would place it. There is a block for each tile of `rows`, each of `others` and each
- * part of the keys; where there is more than one part, a launch of another function merges the states that they leave.
+ * be made, as int; each where C would place it. The function is that of the first tiling of which one tile has all of
+ * `rows`, or of the last. There is a block for each tile of `rows`, each of `others` and each part of the keys; where
+ * there is more than one part, a launch of another function, with a block for each row, merges the states that they
+ * leave.
  */
 typedef struct {
   int64_t step;            /* in whose place it runs */
   const int64_t *replaced; /* of each step: whether it does not run then */
   int64_t argument_count;
   const attn_launch_argument *arguments;
-  const char *function;
+  int64_t tiling_count;
+  const attn_tiling *tilings;
   const char *merge;
+  int64_t merging_threads;
   int64_t image_count;
   const attn_image *images; /* the first that is for the device is taken */
   attn_expression rows;     /* that read the same keys */
   attn_expression others;   /* how many times there are so many */
   attn_expression keys;
-  int64_t tile_rows;
-  int64_t tile_keys;
-  int64_t threads; /* of a block, and its shared memory */
-  int64_t shared_bytes;
-  int64_t merged_rows; /* of a block that merges */
   int64_t state_size;  /* floats that a part leaves of a row */
   int64_t limit_count; /* it is for calls within these limits, */
   const attn_limit *limits;

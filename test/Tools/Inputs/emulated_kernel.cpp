@@ -21,6 +21,11 @@ extern "C" void JOIN(launch_attn_, KERNEL)(const void *arguments, unsigned block
   run(JOIN(attn_, KERNEL), arguments, blocks, threads, shared, message, size);
 }
 
+extern "C" void JOIN(JOIN(launch_attn_, KERNEL), _few)(const void *arguments, unsigned blocks, unsigned threads,
+                                                       unsigned shared, char *message, size_t size) {
+  run(JOIN(JOIN(attn_, KERNEL), _few), arguments, blocks, threads, shared, message, size);
+}
+
 extern "C" void JOIN(JOIN(launch_attn_, KERNEL), _merge)(const void *arguments, unsigned blocks, unsigned threads,
                                                          unsigned shared, char *message, size_t size) {
   run(JOIN(JOIN(attn_, KERNEL), _merge), arguments, blocks, threads, shared, message, size);
