@@ -88,7 +88,9 @@ def test_equals_the_reference(feature, dtype, widths, kind, libraries, kernels):
     """With all keys in one part, and in several, of which some may be without a key; in tiles of few rows as well."""
     torch.manual_seed(20)
     number = COMBINATIONS.index((feature, dtype, widths))
-    runs = (SHAPES[0], 1, None), (SHAPES[1 + number % 3], 2 + number // 3 % 4, None), (SHAPES[number % 2], 1 + number % 3, True)
+    runs = [(SHAPES[0], 1, None), (SHAPES[1 + number % 3], 2 + number // 3 % 4, None)]
+    if kind == "mma":  # what few rows have is the same beside the others
+        runs.append((SHAPES[number % 2], 1 + number % 3, True))
     for turn, (shape, parts, few) in enumerate(runs):
         sizes = FEATURES[feature].sizes_of(shape | dict(D=widths[0], E=widths[1]))
         arguments = FEATURES[feature].arguments(sizes, DTYPES[dtype])
