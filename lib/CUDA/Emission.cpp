@@ -172,8 +172,8 @@ llvm::Expected<CudaKernel> Emission::run() {
   for (mlir::Value tensor : attention.inputs)
     if (tensor.getDefiningOp())
       result.statements.push_back(tensorName(tensor));
-  // A block has 64 Ki registers: 168 for each of 384 threads at first.
   const TensorCorePlan few = plan.forFewRows();
+  // A block has 64 Ki registers: 168 for each of 384 threads at first.
   constexpr const char *registers = "  static constexpr int registers_to_copy = 72, registers_to_compute = 216;\n";
   result.text = fmt::format(
       R"(

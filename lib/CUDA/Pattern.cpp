@@ -64,31 +64,26 @@ bool Attention::isGroup(mlir::Value value) {
 
 bool Attention::isOfRow(mlir::BlockArgument own) { return own == queryIndex() || (sharing && own == sharing->index); }
 
+bool Attention::changesAtPairs(mlir::Value value) {
+  return dependsOn(value, keyIndex()) || dependsOn(value, queryIndex());
+}
+
 bool Attention::readsAtPairs() {
   bool found = false;
   for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})
     if (tensor)
       for (ReadOp read : bodyOf(tensor).getOps<ReadOp>())
-        found |= llvm::any_of(dependence(read.getResult()), [&](mlir::Value index) {
-          mlir::BlockArgument own = indices.lookup(index);
-          return own && (own == keyIndex() || own == queryIndex());
-        });
+        found |= changesAtPairs(read.getResult());
   return found;
 }
 
 bool Attention::isScaledProduct() {
-  auto isFactor = [&](mlir::Value value) {
-    return llvm::none_of(dependence(value), [&](mlir::Value index) {
-      mlir::BlockArgument own = indices.lookup(index);
-      return own && (own == keyIndex() || own == queryIndex());
-    });
-  };
   mlir::Value rest = score();
   while (mlir::isa_and_nonnull<mlir::arith::MulFOp, mlir::arith::DivFOp>(rest.getDefiningOp())) {
     mlir::Operation *op = rest.getDefiningOp();
-    if (isFactor(op->getOperand(1)))
+    if (!changesAtPairs(op->getOperand(1)))
       rest = op->getOperand(0);
-    else if (mlir::isa<mlir::arith::MulFOp>(op) && isFactor(op->getOperand(0)))
+    else if (mlir::isa<mlir::arith::MulFOp>(op) && !changesAtPairs(op->getOperand(0)))
       rest = op->getOperand(1);
     else
       return false;

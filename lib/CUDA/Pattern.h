@@ -59,7 +59,7 @@ struct Attention {
   bool isGroup(mlir::Value value);
   /// Whether `own` changes from row to row of a tile: the query, and the index of those that share keys.
   bool isOfRow(mlir::BlockArgument own);
-  /// What the score, its mask and its sink are made of.
+  /// What is made of the product beside the weighted sum.
   ElementFormulas formulas();
   /// The formula of the score, the mask or the sink. Null where there is none.
   mlir::Value score();
@@ -67,6 +67,8 @@ struct Attention {
   mlir::Value sink();
 
 private:
+  /// Whether a formula depends on the query or the key.
+  bool changesAtPairs(mlir::Value value);
   /// Whether the score or its mask reads a tensor, besides those of the product, at the query or the key.
   bool readsAtPairs();
   /// Whether the score is the product, with factors that no query and no key changes.
