@@ -42,15 +42,18 @@ static Cost softmaxOf(const SizePolynomial &scores) { return {scores * 4, scores
 
 namespace {
 /// How often an operation is computed: once for all values of the indices around it; in a score or weight, once for all
-/// but the key where it does not depend on that.
+/// but the key where it does not depend on that, and once for all columns but where it depends on these.
 struct Times {
   SizePolynomial pairs, rows;
-  BlockArgument key; ///< Null where no index is a key; then `rows` means nothing.
+  BlockArgument key;         ///< Null where no index is a key; then `rows` means nothing.
+  BlockArgument column = {}; ///< The value index of a weighted sum, which `pairs` and `rows` do not count.
 
-  const SizePolynomial &of(Operation &op) const {
-    return key && !dependence(op.getResult(0)).contains(key) ? rows : pairs;
+  SizePolynomial of(Operation &op) const {
+    IndexSet indices = dependence(op.getResult(0));
+    const SizePolynomial &times = key && !indices.contains(key) ? rows : pairs;
+    return column && indices.contains(column) ? times * indexSize(column) : times;
   }
-  Times operator*(const SizePolynomial &size) const { return {pairs * size, rows * size, key}; }
+  Times operator*(const SizePolynomial &size) const { return {pairs * size, rows * size, key, column}; }
 };
 } // namespace
 
@@ -119,16 +122,23 @@ Cost attn::costOf(Operation *op) {
   auto isFree = [&](BlockArgument index) { // a term is computed for its own place, and once for the ends after it
     return (placed && placed->isPlace(index.getArgNumber())) || (scan && scan->end == index);
   };
-  for (BlockArgument index : definition.getBody().getArguments().drop_back(isa<TensorOp>(op) ? 0 : 1))
+  Block::BlockArgListType indices = definition.getBody().getArguments();
+  bool isSum = isa<WeightedSumOp>(op);
+  if (!isa<TensorOp>(op)) {
+    times.key = indices.back();
+    times.pairs = indexSize(times.key);
+    indices = indices.drop_back();
+  }
+  if (isSum && !indices.empty()) {
+    times.column = indices.back();
+    indices = indices.drop_back();
+  }
+  for (BlockArgument index : indices)
     if (!isFree(index))
       times = times * indexSize(index);
-  if (!isa<TensorOp>(op)) {
-    times.key = definition.getBody().getArguments().back();
-    times.pairs = times.pairs * indexSize(times.key);
-  }
   addBlock(definition.getBody().front(), times, cost);
-  if (isa<WeightedSumOp>(op))
-    cost.flops += times.pairs * 2;
+  if (isSum)
+    cost.flops += (times.column ? times.pairs * indexSize(times.column) : times.pairs) * 2;
   return cost;
 }
 

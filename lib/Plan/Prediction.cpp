@@ -92,8 +92,15 @@ struct SumWork {
       queries = *given;
     }
     SoftmaxOp softmax = softmaxOf(sum);
-    if (!softmax)
+    if (!softmax) {
+      Cost cost = costOf(sum);
+      double pairs = elements(sum.getResult(), sizes) / std::max(columns, 1.0) * keys;
+      if (pairs > 0) {
+        multiplyAdds = cost.flops.evaluate(sizes) / pairs / 2 - columns;
+        instructions += callInstructions * cost.calls.evaluate(sizes) / pairs;
+      }
       return;
+    }
     instructions = softmaxInstructions;
     double pairs = elements(softmax.getScore(), sizes);
     for (mlir::Value tensor : {softmax.getScore(), softmax.getMask()})

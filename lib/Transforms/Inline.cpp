@@ -17,7 +17,8 @@
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
 //      storing it would take M·N memory. What stays is what depends on one of the two only (projections, norms), a
-//      linear layer of pairs that are an input, and an output that sums function calls: it is stored anyway.
+//      linear layer of pairs that are an input, and an output that sums function calls: it is stored anyway. Into the
+//      total of a row goes what is left then of the scores that a root has taken in, if only totals read it.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. So do terms of
 //      a running total, unless they are reductions. Sums whose terms have places stay by themselves.
 //
@@ -25,7 +26,9 @@
 
 #include "Form.h"
 #include "InlineRules.h"
+#include "Product.h"
 #include "Slice.h"
+#include "Statement.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/ComparedTensors.h"
 #include "attn/Analysis/Dependence.h"
@@ -49,12 +52,14 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
   void runOnOperation() override;
   void inlineInto(Root &root);
   void inlineIntoPairs(KernelOp kernel);
-  bool isFactor(TensorOp tensor, ReduceOp sum);
+  void inlineIntoTotals(KernelOp kernel);
+  bool isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column);
   bool belongsInside(Root &root, ReadOp read);
   TensorOp source(ReadOp read);
 
   llvm::DenseSet<Value> roots, compared;
-  bool layersWait = false; ///< Until the query is known.
+  llvm::DenseSet<Value> scores; ///< What a root took in by rule 2.
+  bool layersWait = false;      ///< Until the query is known.
 };
 } // namespace
 
@@ -66,7 +71,7 @@ TensorOp Inline::source(ReadOp read) {
 
 /// Whether `sum`, which is no root yet, may be a matrix product, whose factor `tensor` is stored: it follows what is
 /// stored, or sums and products of reductions. What it reads for each of its elements counts with it.
-bool Inline::isFactor(TensorOp tensor, ReduceOp sum) {
+bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
   SmallVector<TensorOp> formula = {tensor};
   for (unsigned next = 0; next != formula.size(); ++next)
     for (ReadOp read : formula[next].getBody().front().getOps<ReadOp>()) {
@@ -77,7 +82,8 @@ bool Inline::isFactor(TensorOp tensor, ReduceOp sum) {
         return true;
       formula.push_back(part);
     }
-  return llvm::any_of(formula, hasReduction) && llvm::none_of(formula, isNonlinear) && !sum.isConditional();
+  return llvm::any_of(formula, hasReduction) && llvm::none_of(formula, isNonlinear) &&
+         !isFunctionIn(sum, tensor, column) && !sum.isConditional();
 }
 
 /// Rule 2.
@@ -99,7 +105,7 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
                       (!sum.isConditional() || !dependence(yielded(sum.getWhere())).contains(indices.back()));
     if (!isWeighted)
       return false;
-    if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum))
+    if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum, indices.back()))
       return false;
   }
   if ((root.query || layersWait) && isLayerOfPairs(root, read, tensor))
@@ -122,6 +128,7 @@ void Inline::inlineInto(Root &root) {
     root.formula->walk([&](ReadOp read) { reads.push_back(read); });
     for (ReadOp read : reads)
       if (belongsInside(root, read)) {
+        scores.insert(read.getTensor());
         substituteFormula(read, read.getTensor().getDefiningOp<TensorOp>());
         roots.insert(root.tensor.getResult());
         changed = true;
@@ -163,12 +170,57 @@ void Inline::inlineIntoPairs(KernelOp kernel) {
   }
 }
 
+/// The sum in whose terms `read` is, if it is one over keys for each row of scores: `read` has an element for each of
+/// its rows and keys. Null otherwise.
+static ReduceOp totalOf(ReadOp read) {
+  auto sum = dyn_cast<ReduceOp>(read->getParentOp());
+  auto tensor = read->getParentOfType<TensorOp>();
+  if (!sum || sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()) || sum.getSizes().size() != 1 ||
+      read->getParentRegion() != &sum.getBody() || Scan::of(tensor) ||
+      (isStoredWithPairs(tensor) && sum == soleReduction(tensor)))
+    return {};
+  IndexSet rows = dependence(sum.getResult()), ofScore = rows;
+  ofScore.insert(sum.getBody().getArgument(0));
+  bool ofTensor = llvm::all_of(rows, [&](BlockArgument row) { return row.getOwner() == &tensor.getBody().front(); });
+  return ofTensor && !rows.empty() && isReadByAll(read, ofScore) ? sum : ReduceOp();
+}
+
+/// Rule 2 for totals: sum[n](exp(score[m, n])), which weights are divided by.
+void Inline::inlineIntoTotals(KernelOp kernel) {
+  SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
+  // Backwards, for what a total reads may read scores, too.
+  for (TensorOp tensor : llvm::reverse(tensors)) {
+    llvm::SmallSetVector<ReduceOp, 2> totals;
+    bool onlyTotals =
+        scores.contains(tensor.getResult()) && llvm::all_of(tensor.getResult().getUsers(), [&](Operation *user) {
+          auto read = dyn_cast<ReadOp>(user);
+          ReduceOp total = read && source(read) ? totalOf(read) : ReduceOp();
+          totals.insert(total);
+          return static_cast<bool>(total);
+        });
+    if (!onlyTotals)
+      continue;
+    for (ReduceOp total : totals)
+      if (auto whole = total->getParentOfType<TensorOp>(); total != soleReduction(whole))
+        splitOff(total, (whole.getName() + "_total").str(), whole);
+    for (Operation *read : llvm::to_vector(tensor.getResult().getUsers())) {
+      auto total = read->getParentOfType<TensorOp>();
+      total->setAttr(TensorOp::totalName, UnitAttr::get(total.getContext()));
+      roots.insert(total.getResult());
+      substituteFormula(cast<ReadOp>(read), tensor);
+    }
+    tensor.erase();
+  }
+}
+
 void Inline::runOnOperation() {
   KernelOp kernel = getOperation();
   roots.clear();
+  scores.clear();
   compared = comparedTensors(kernel);
   SmallVector<TensorOp> tensors = llvm::to_vector(kernel.getBody().front().getOps<TensorOp>());
   llvm::DenseSet<Value> weights = weightTensors(kernel);
+  bool hasSavedSoftmax = llvm::any_of(tensors, [](TensorOp tensor) { return tensor->hasAttr(TensorOp::weightsName); });
   auto readsWeights = [&](ReduceOp reduce) {
     return reduce.getBody()
         .walk([&](ReadOp read) {
@@ -205,9 +257,11 @@ void Inline::runOnOperation() {
     inlineInto(root);
   }
   inlineIntoPairs(kernel);
+  eraseUnread(kernel);
+  if (!hasSavedSoftmax) // its gradient's totals are computed with those of other gradients
+    inlineIntoTotals(kernel);
 
   // Rule 3.
-  eraseUnread(kernel);
   for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
     SmallVector<ReadOp> reads(tensor.getBody().front().getOps<ReadOp>());
     std::optional<Scan> scan = Scan::of(tensor);

@@ -2,7 +2,9 @@
 
 #include "InlineRules.h"
 #include "Form.h"
+#include "Product.h"
 #include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PlacedSum.h"
 #include "attn/Analysis/Scan.h"
 
@@ -40,13 +42,35 @@ bool attn::isCheap(TensorOp tensor) {
 
 bool attn::hasReduction(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
 
+/// Whether `op` is more than a sum or a product of the numbers that it is given.
+static bool isNonlinear(Operation *op) {
+  if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp>(
+          op))
+    return false;
+  return llvm::any_of(op->getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
+}
+
 bool attn::isNonlinear(TensorOp tensor) {
-  return llvm::any_of(tensor.getBody().front(), [](Operation &op) {
-    if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp,
-            arith::NegFOp>(op))
-      return false;
-    return llvm::any_of(op.getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
-  });
+  return llvm::any_of(tensor.getBody().front(), [](Operation &op) { return ::isNonlinear(&op); });
+}
+
+bool attn::isFunctionIn(ReduceOp sum, TensorOp tensor, BlockArgument column) {
+  unsigned readers = 0;
+  for (const Factor &factor : Product::of(yielded(sum.getBody())).factors) {
+    if (factor.indices.contains(column))
+      continue;
+    bool reads = false, nonlinear = factor.inverse;
+    walkFormula(factor.value, [&](Operation *op) {
+      auto read = dyn_cast<ReadOp>(op);
+      reads |= read && read.getTensor() == tensor.getResult();
+      nonlinear |= ::isNonlinear(op);
+      return true;
+    });
+    if (reads && nonlinear)
+      return true;
+    readers += reads;
+  }
+  return readers > 1;
 }
 
 bool attn::readsEachElement(ReadOp read, TensorOp tensor) {

@@ -23,6 +23,10 @@ bool hasReduction(TensorOp tensor);
 /// better than computing it where it is used.
 bool isNonlinear(TensorOp tensor);
 
+/// Whether a factor of the terms of `sum` that `column` does not change is more than a sum of what it reads of `tensor`
+/// and others, or several factors read it: weights that are a function of scores.
+bool isFunctionIn(ReduceOp sum, TensorOp tensor, mlir::BlockArgument column);
+
 /// Whether `read`, in the formula of `tensor` and no reduction, reads another element for each that it computes: then
 /// storing them takes no more memory than what is read.
 bool readsEachElement(ReadOp read, TensorOp tensor);

@@ -26,9 +26,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "InlineRules.h"
 #include "Product.h"
 #include "Slice.h"
 #include "Statement.h"
+#include "Unnormalised.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
@@ -108,12 +110,19 @@ static bool isRepeated(ReduceOp reduce, TensorOp tensor) {
          });
 }
 
-/// Whether `op` is a reduction, or alone reads a tensor that has one in its formula: what others read is stored.
+/// Whether `op` is a reduction, or reads a tensor that has one in its formula, or in that of what it reads for each of
+/// its elements. Only sums over its last index read such a tensor, if not one alone: what others read is stored.
 static bool isReduced(Operation *op) {
+  if (isa<ReduceOp>(op))
+    return true;
   auto read = dyn_cast<ReadOp>(op);
   auto tensor = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
-  return isa<ReduceOp>(op) ||
-         (tensor && tensor.getResult().hasOneUse() && !tensor.getBody().front().getOps<ReduceOp>().empty());
+  if (!tensor || !(tensor.getResult().hasOneUse() || llvm::all_of(tensor.getResult().getUsers(), sumsOverKeys)))
+    return false;
+  return llvm::any_of(tensor.getBody().front(), [&](Operation &part) {
+    auto source = dyn_cast<ReadOp>(part);
+    return source ? readsEachElement(source, tensor) && isReduced(source) : isa<ReduceOp>(part);
+  });
 }
 
 /// Whether `reduce` is the same for some index of the formula around it, up to the score that it is a part of, and

@@ -13,19 +13,19 @@
 using namespace mlir;
 using namespace attn;
 
-bool attn::holdsWeights(TensorOp tensor) {
-  return llvm::any_of(tensor.getResult().getUsers(), [](Operation *user) {
-    auto read = dyn_cast<ReadOp>(user);
-    auto sum = read ? dyn_cast<ReduceOp>(read->getParentOp()) : ReduceOp();
-    if (!sum || sum.getKind() != ReduceKind::Sum || read.getSubscripts().size() < 2)
-      return false;
-    auto isSummed = [&](Value subscript) {
-      auto index = dyn_cast<BlockArgument>(subscript);
-      return index && index.getOwner() == &sum.getBody().front();
-    };
-    return isSummed(read.getSubscripts().back()) && llvm::none_of(read.getSubscripts().drop_back(), isSummed);
-  });
+bool attn::sumsOverKeys(Operation *user) {
+  auto read = dyn_cast<ReadOp>(user);
+  auto sum = read ? dyn_cast<ReduceOp>(read->getParentOp()) : ReduceOp();
+  if (!sum || sum.getKind() != ReduceKind::Sum || read.getSubscripts().size() < 2)
+    return false;
+  auto isSummed = [&](Value subscript) {
+    auto index = dyn_cast<BlockArgument>(subscript);
+    return index && index.getOwner() == &sum.getBody().front();
+  };
+  return isSummed(read.getSubscripts().back()) && llvm::none_of(read.getSubscripts().drop_back(), isSummed);
 }
+
+bool attn::holdsWeights(TensorOp tensor) { return llvm::any_of(tensor.getResult().getUsers(), sumsOverKeys); }
 
 void attn::outlineDots(KernelOp kernel) {
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
@@ -36,15 +36,8 @@ void attn::outlineDots(KernelOp kernel) {
       SmallVector<BlockArgument> indices = inOrder(dependence(reduce.getResult()));
       bool isPart = reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType()) &&
                     reduce.getResult() != formula && llvm::equal(indices, tensor.getBody().getArguments());
-      if (!isPart)
-        continue;
-      SmallVector<Axis> axes = llvm::map_to_vector(indices, axisOf);
-      TensorOp dot = define((tensor.getName() + "_dot").str(), reduce.getResult(), indices, axes, tensor);
-      OpBuilder builder(reduce);
-      SmallVector<Value> subscripts(indices.begin(), indices.end());
-      Value element = ReadOp::create(builder, reduce.getLoc(), dot.getResult(), subscripts);
-      reduce.getResult().replaceAllUsesWith(element);
-      reduce.erase();
+      if (isPart)
+        splitOff(reduce, (tensor.getName() + "_dot").str(), tensor);
     }
   }
 }

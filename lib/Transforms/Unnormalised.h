@@ -14,6 +14,9 @@
 
 namespace attn {
 
+/// Whether `user`, which reads a tensor, is in a sum over the last index of that and over none of the others.
+bool sumsOverKeys(mlir::Operation *user);
+
 /// Whether a sum over its last index, and over none of the others, reads `tensor`.
 bool holdsWeights(TensorOp tensor);
 

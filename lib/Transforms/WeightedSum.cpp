@@ -120,7 +120,7 @@ static std::optional<Split> split(const Product &product, Block::BlockArgListTyp
     (result.query && factor.indices.contains(key) && !factor.indices.contains(result.query) ? result.value
                                                                                             : result.weight)
         .push_back(factor);
-  if (result.value.empty() || !isWeight(result.weight, key, result.query, weights))
+  if ((valueIndex && result.value.empty()) || !isWeight(result.weight, key, result.query, weights))
     return std::nullopt;
   return result;
 }
@@ -174,7 +174,7 @@ static std::optional<RaisedSum> raised(TensorOp tensor, const Product &product, 
       return std::nullopt;
     return RaisedSum{std::move(*factors), llvm::to_vector_of<BlockArgument>(indices)};
   }
-  if (!sumsWeights(reduce, weights))
+  if (!sumsWeights(reduce, weights) && !tensor->hasAttr(TensorOp::totalName))
     return std::nullopt;
   for (BlockArgument valueIndex : llvm::reverse(indices.drop_back())) {
     std::optional<Split> factors = split(product, indices, key, valueIndex, weights);
