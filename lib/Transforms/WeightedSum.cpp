@@ -14,6 +14,8 @@
 //   out_sum[b, m, one: 1] = sum[n](weight[b, m, n] * y[b, n])
 //   out[b, m]             = out_sum[b, m, 0]
 //
+// So does a total that weights are divided by, total[b, m] = sum[n](exp(score[b, m, n])), whose value is 1.
+//
 // One whose value index is not the last becomes a copy, too: out[b, e, m] = out_sum[b, m, e].
 //
 //===----------------------------------------------------------------------===//
@@ -159,8 +161,8 @@ struct RaisedSum {
 };
 } // namespace
 
-/// The value index is the last, as a rule. It may be another (out[b, e, m]); or none, where weights are summed that
-/// have all of the indices. Otherwise weights are stored: those that are summed up to a key (where n <= j), for
+/// The value index is the last, as a rule. It may be another (out[b, e, m]); or none, where weights or the scores of a
+/// total are summed that have all of the indices. Otherwise weights are stored: those that are summed up to a key (where n <= j), for
 /// example.
 static std::optional<RaisedSum> raised(TensorOp tensor, const Product &product, const llvm::DenseSet<Value> &weights) {
   ReduceOp reduce = soleReduction(tensor);

@@ -396,3 +396,111 @@ attn.kernel @gated(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>,
   }
   attn.return %out : !attn.tensor<[M, E], f32> as f32
 }
+
+// Scores that a sum of weights has taken in go into the totals of their rows, too, if nothing else reads them. A total in
+// the formula of something else becomes a tensor.
+// CHECK-LABEL: attn.kernel @totals(
+// CHECK-NOT:     attn.tensor "score"
+// CHECK:         %square = attn.tensor "square"(%m: M) : f32 attributes {attn.total} {
+// CHECK:           attn.reduce sum(%n: N)
+// CHECK:             attn.reduce sum(%d: D)
+// CHECK:         %[[TOTAL:.*]] = attn.tensor "length_total"(%m: M) : f32 attributes {attn.total} {
+// CHECK:           attn.reduce sum(%n: N)
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+// CHECK:         attn.tensor "length"
+// CHECK-NEXT:      attn.read %[[TOTAL]][%m]
+// CHECK:         attn.tensor "out"
+// CHECK:           attn.reduce sum(%d: D)
+attn.kernel @totals(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %square = attn.tensor "square"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = arith.mulf %1, %1 : f32
+      attn.yield %2 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %length = attn.tensor "length"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    %1 = math.sqrt %0 : f32
+    attn.yield %1 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = math.exp %1 : f32
+      %3 = attn.read %length[%m] : !attn.tensor<[M], f32>
+      %4 = arith.divf %2, %3 : f32
+      %5 = attn.read %square[%m] : !attn.tensor<[M], f32>
+      %6 = arith.mulf %4, %5 : f32
+      %7 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %8 = arith.mulf %6, %7 : f32
+      attn.yield %8 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}
+
+// A function of a plain dot product makes weights of a sum, however it is divided into statements; a function of it and of
+// a column does not.
+// CHECK-LABEL: attn.kernel @rectified(
+// CHECK-NOT:     attn.tensor "score"
+// CHECK:         attn.tensor "part"
+// CHECK:         attn.tensor "out"
+// CHECK:         attn.tensor "energy"
+// CHECK:           attn.read %part
+attn.kernel @rectified(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %part = attn.tensor "part"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %zero = arith.constant 0.0 : f32
+      %1 = attn.read %score[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = arith.maximumf %1, %zero : f32
+      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %energy = attn.tensor "energy"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %part[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.addf %1, %2 : f32
+      %4 = math.tanh %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32, %energy : !attn.tensor<[M, E], f32> as f32
+}

@@ -319,3 +319,28 @@ attn.kernel @components(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[C, N, D
   }
   attn.return %out : !attn.tensor<[M, C, E], f32> as f32
 }
+
+// A total has no values: its terms are weights of 1.
+// CHECK-LABEL: attn.kernel @total(
+// CHECK:         %[[SUM:.*]] = attn.weighted_sum "total_sum"(%m: M, %one: 1) over (%n: N) query 0 : f32 {
+// CHECK:           %[[ONE:.*]] = arith.constant 1.000000e+00 : f32
+// CHECK:           %[[WEIGHT:.*]] = math.exp
+// CHECK:           attn.yield %[[WEIGHT]], %[[ONE]] : f32, f32
+// CHECK:         attn.tensor "total"(%m: M)
+// CHECK:           attn.read %[[SUM]][%m, %c0_i64]
+attn.kernel @total(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>) {
+  %total = attn.tensor "total"(%m: M) : f32 attributes {attn.total} {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %2 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+        %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %4 = arith.mulf %2, %3 : f32
+        attn.yield %4 : f32
+      }
+      %2 = math.exp %1 : f32
+      attn.yield %2 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %total : !attn.tensor<[M], f32> as f32
+}

@@ -401,13 +401,15 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
 def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
   let summary = "Substitutes tensors that must not be stored into the formulas that read them";
   let description = [{
-    Inlined are tensors that cost nothing to compute, and those that depend on both the key and the query of the
-    softmax or the sum that reads them (storing them would take M·N memory), unless they are a linear layer of pairs that
-    are an input (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. What depends on only one of the two is
-    computed once and stays. So does what is read at a subscript that might have to be clamped, terms of a sum that divide
-    their last index (a rotated key reads its other half), and a sum whose terms have places, where it would not be the
-    only one of its statement; and tensors some of whose elements are compared with each other (a score with the greatest
-    of its row), which would be rounded differently if they were computed twice.
+    Inlined are tensors that cost nothing to compute, and those that depend on both the key and the query of the softmax
+    or the sum that reads them (storing them would take M·N memory), unless they are a linear layer of pairs that are an
+    input (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. Scores that a sum takes in so are computed
+    again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
+    `attn.total`, where nothing else reads them. What depends on only one of the two is computed once and stays. So does
+    what is read at a subscript that might have to be clamped, terms of a sum that divide their last index (a rotated key
+    reads its other half), and a sum whose terms have places, where it would not be the only one of its statement; and
+    tensors some of whose elements are compared with each other (a score with the greatest of its row), which would be
+    rounded differently if they were computed twice.
 
     ```mlir
     %last = attn.tensor "last"(%m: M) : i64 {
