@@ -31,7 +31,7 @@ public:
 protected:
   Expr reduce(ReduceOp op) override { return matrix.addSum(op); }
   Expr stored(mlir::Value value) override {
-    if (sum && isColumnFactor(value, sum, matrix.plan.row))
+    if (sum && matrix.isPacked(value, sum))
       return matrix.pack(value, sum, environment);
     if (auto choice = value.getDefiningOp<mlir::arith::SelectOp>(); choice && choosesZero(choice))
       return keptWhere(expression(choice.getCondition()), expression(choice.getTrueValue()));
@@ -50,9 +50,12 @@ Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterfa
   unsigned rank = vars.size();
   column = vars[0];
   row = vars[rank - 1 - plan.row];
+  if (plan.second)
+    second = vars[rank - 1 - *plan.second];
   placed = PlacedSum::of(op);
   for (unsigned position = 1; position < rank; ++position)
-    if (position != rank - 1 - plan.row && !(placed && placed->isPlace(rank - 1 - position)))
+    if (position != rank - 1 - plan.row && !(plan.second && position == rank - 1 - *plan.second) &&
+        !(placed && placed->isPlace(rank - 1 - position)))
       others.push_back(vars[position]);
   if (!placed)
     return;
@@ -69,6 +72,10 @@ Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterfa
 void Matrix::bindIndices(Environment &environment) {
   for (unsigned position = 0; position < vars.size(); ++position)
     environment.bind(op.getBody().getArgument(position), vars[vars.size() - 1 - position]);
+}
+
+bool Matrix::isPacked(mlir::Value value, ReduceOp sum) const {
+  return isColumnFactor(value, sum, plan.row) || (plan.second && isColumnFactor(value, sum, *plan.second));
 }
 
 bool Matrix::isShort() {
@@ -120,6 +127,8 @@ Expr Matrix::addSum(ReduceOp reduce) {
   sum.chain = Func(kernel.uniqueName(base + "_chain"));
   sum.block = Func(kernel.uniqueName(base + "_block"));
   std::vector<Var> elementVars = {column, row};
+  if (second)
+    elementVars.push_back(*second);
   elementVars.insert(elementVars.end(), others.begin(), others.end());
   std::vector<Expr> element(elementVars.begin(), elementVars.end()), read = element;
   for (auto [dimension, index] : llvm::enumerate(deciding)) {
@@ -146,6 +155,8 @@ Expr Matrix::addSum(ReduceOp reduce) {
   Environment environment;
   bindIndices(environment);
   environment.indices[op.getBody().getArgument(plan.row)].padded = true;
+  if (second)
+    environment.indices[op.getBody().getArgument(*plan.second)].padded = true;
   std::vector<Var> chainVars = elementVars;
   llvm::SmallVector<IndexBinding> at;
   for (int dimension = sum.blocks.dimensions() - 1; dimension > 0; --dimension) {
@@ -221,8 +232,9 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
   inner.indices[columnIndex] = {inside, {column}, false, {}};
   for (mlir::BlockArgument argument : inOrder(indices))
     if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {
-      Var var = environment.indices.find(argument)->second.vars[0];
-      inner.bind(argument, var);
+      const IndexBinding &binding = environment.indices.find(argument)->second;
+      Var var = binding.vars[0];
+      inner.indices[argument] = binding;
       arguments.push_back(var);
       call.push_back(var);
     }
@@ -231,7 +243,7 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
   Expr packed = MatrixRegion(*this, inner).expression(value);
   pack(arguments) = Halide::undef(packed.type());
   pack(element) = packed;
-  packs.push_back(pack);
+  packs.push_back({pack, plan.second && indices.contains(op.getBody().getArgument(*plan.second))});
   return pack(call);
 }
 

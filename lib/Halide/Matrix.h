@@ -35,6 +35,8 @@ private:
     Halide::RDom terms, groups, blocks; ///< Of a chain, a block, the total.
   };
   Halide::Expr addSum(ReduceOp op);
+  /// Whether a term of `sum` has `value` of a pack: rows share it along one of their indices.
+  bool isPacked(mlir::Value value, ReduceOp sum) const;
   /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
   Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
   /// The tensor's element before the step stores it; nothing is read of it beyond the tensor.
@@ -53,13 +55,20 @@ private:
   std::vector<Halide::Var> vars; ///< Of `func`: the last index first.
   bool oneBlock;                 ///< Sums need no total.
   Halide::Var column, row;
-  std::vector<Halide::Var> others;
+  std::optional<Halide::Var> second; ///< Of the rows of a tile, too.
+  std::vector<Halide::Var> others;   ///< `second` is not among them.
   /// Where tiles have places: the indices of the sum that say which, as variables of its Funcs and as loops over them.
   std::optional<PlacedSum> placed;
   llvm::MapVector<unsigned, Halide::Var> deciding;
   Halide::RDom decidingLoops;
   std::vector<Sum> sums;
-  std::vector<Halide::Func> packs; ///< (column, reduction variables, others): what terms take from a panel of columns.
+  /// What terms take from a panel of columns: (column, reduction variables, others). `ofTile`: from those of a tile's
+  /// values of `second`.
+  struct Pack {
+    Halide::Func func;
+    bool ofTile;
+  };
+  std::vector<Pack> packs;
 };
 
 } // namespace attn::lowering

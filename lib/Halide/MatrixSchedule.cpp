@@ -11,7 +11,7 @@ using Halide::VarOrRVar;
 namespace attn::lowering {
 
 void Matrix::schedule() {
-  int lanes = plan.lanes, rows = plan.rows;
+  int lanes = plan.lanes, rows = plan.rows, secondRows = plan.secondRows;
   Var panel("panel$"), inPanel("in_panel$"), vector("vector$"), lane("lane$");
   Var tile("tile$"), inTile("in_tile$"), group("group$"), inGroup("in_group$");
   func.compute_root();
@@ -20,7 +20,14 @@ void Matrix::schedule() {
       .split(inPanel, vector, lane, lanes)
       .split(row, tile, inTile, rows, TailStrategy::GuardWithIf)
       .split(tile, group, inGroup, static_cast<int>(plan.tiles), TailStrategy::GuardWithIf);
-  std::vector<VarOrRVar> order = {lane, vector, inTile, inGroup};
+  Var secondTile("second_tile$"), inSecond("in_second$");
+  std::vector<VarOrRVar> order = {lane, vector};
+  if (second) {
+    tiles.split(*second, secondTile, inSecond, secondRows, TailStrategy::GuardWithIf);
+    order.insert(order.end(), {inSecond, inTile, inGroup, secondTile});
+  } else {
+    order.insert(order.end(), {inTile, inGroup});
+  }
   for (unsigned dimension = 0; dimension < deciding.size(); ++dimension)
     order.push_back(decidingLoops[dimension]);
   order.insert(order.end(), {panel, group});
@@ -28,18 +35,36 @@ void Matrix::schedule() {
   tiles.reorder(order).vectorize(lane);
   // Not fused: what an index of a fused loop can be is a quotient, whose bounds Halide knows only where sizes are
   // positive.
+  if (second)
+    tiles.parallel(secondTile);
   tiles.parallel(panel).parallel(group);
   for (const Var &other : others)
     tiles.parallel(other);
 
   Halide::LoopLevel whole = placed ? Halide::LoopLevel(func, decidingLoops[0]) : Halide::LoopLevel(func, panel);
-  for (Func &pack : packs)
-    pack.compute_at(whole).bound_extent(column, columns()).update().vectorize(column, lanes).unroll(column);
-  auto tiled = [&](auto &&definition) { definition.vectorize(column, lanes).unroll(column).unroll(row); };
+  for (Pack &pack : packs) {
+    pack.func.compute_at(pack.ofTile ? Halide::LoopLevel(func, secondTile) : whole).bound_extent(column, columns());
+    if (pack.ofTile) { // the numbers of a term lie together
+      std::vector<Var> storage = pack.func.args();
+      std::stable_partition(storage.begin(), storage.end(),
+                            [&](const Var &var) { return var.same_as(column) || var.same_as(*second); });
+      pack.func.bound_extent(*second, secondRows).reorder_storage(storage);
+    }
+    pack.func.update().vectorize(column, lanes).unroll(column);
+  }
+  auto tiled = [&](auto &&definition) {
+    definition.vectorize(column, lanes).unroll(column).unroll(row);
+    if (second)
+      definition.unroll(*second);
+  };
   auto compute = [&](Func sum, Halide::LoopLevel where, const Halide::RDom &loops) {
     sum.compute_at(where).bound_extent(column, columns()).bound_extent(row, rows);
-    tiled(sum);
     std::vector<VarOrRVar> order = {column, row};
+    if (second) {
+      sum.bound_extent(*second, secondRows);
+      order.push_back(*second);
+    }
+    tiled(sum);
     for (int dimension = 0; dimension < loops.dimensions(); ++dimension)
       order.push_back(loops[dimension]);
     tiled(sum.update().reorder(order));

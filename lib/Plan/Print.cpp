@@ -95,10 +95,12 @@ void Plan::print(llvm::raw_ostream &os) const {
       os << "in the place of " << matrix.inPlaceOf << ": ";
     if (matrix.rowSize)
       os << "for at least " << matrix.rows << ' ' << matrix.rowName << ": ";
-    os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x " << matrix.vectors * matrix.lanes << ' '
-       << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes << ' ' << matrix.columnName
-       << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of "
-       << matrix.chain << " and blocks of " << matrix.block << " terms\n";
+    os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x ";
+    if (matrix.second)
+      os << matrix.secondRows << ' ' << matrix.secondName << " x ";
+    os << matrix.vectors * matrix.lanes << ' ' << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes
+       << ' ' << matrix.columnName << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName
+       << ", sums in chains of " << matrix.chain << " and blocks of " << matrix.block << " terms\n";
   }
   for (const ScatterPlan &scatter : scatters)
     os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "

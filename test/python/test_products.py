@@ -120,3 +120,64 @@ def test_a_product_of_which_a_part_is_read(m, n):
     x, w = random.standard_normal((m, 9)).astype("f"), random.standard_normal((9, n)).astype("f")
     for found, expected in zip(kernel(x, w), kernel.reference(x, w), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+TRIANGLES = {
+    "outgoing edges": ("a: DTYPE[M, K, C], b: DTYPE[N, K, C]", "sum[k](a[m, k, c] * b[n, k, c])", "mkc,nkc->mnc"),
+    "incoming edges": ("a: DTYPE[K, M, C], b: DTYPE[K, N, C]", "sum[k](a[k, m, c] * b[k, n, c])", "kmc,knc->mnc"),
+    "channels first": ("a: DTYPE[C, M, K], b: DTYPE[C, N, K]", "sum[k](a[c, m, k] * b[c, n, k])", "cmk,cnk->mnc"),
+}
+
+
+def triangle(edges, dtype="f32"):
+    parameters, term, equation = TRIANGLES[edges]
+    source = f"""attention triangle({parameters}, gate: DTYPE[M, N, C]) {{
+                   out[m, n, c] = gate[m, n, c] * {term}
+                   return out }}"""
+    return attn.compile(source.replace("DTYPE", dtype)), equation
+
+
+def draw_triangle(kernel, torch, sizes):
+    torch.manual_seed(sum(sizes))
+    known = dict(zip("MNKC", sizes))
+    return [torch.randn([known[size] for size in info.shape]) for info in kernel.inputs]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (7, 5, 25, 16), (6, 4, 1, 3), (63, 65, 193, 17), (13, 50, 30, 33), (0, 3, 4, 5), (3, 3, 0, 5)], ids=str)
+@pytest.mark.parametrize("edges", TRIANGLES)
+def test_columns_that_both_factors_have(edges, sizes):
+    """The triangle multiplication of AlphaFold, and its gradients, which have two factors for the rows."""
+    torch = pytest.importorskip("torch")
+    kernel, equation = triangle(edges)
+    inputs = [tensor.requires_grad_() for tensor in draw_triangle(kernel, torch, sizes)]
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    result = kernel(*inputs)
+    wanted = exact[2] * torch.einsum(equation, *exact[:2])
+    bound = exact[2].abs() * torch.einsum(equation, *(tensor.abs() for tensor in exact[:2]))
+    assert ((result - wanted).abs() <= 2e-6 * bound + 1e-30).all()
+    direction = torch.randn_like(result)
+    result.backward(direction)
+    wanted.backward(direction.double())
+    for single, double in zip(inputs, exact):
+        scale = double.grad.abs().max().item() if double.numel() else 0
+        torch.testing.assert_close(single.grad.double(), double.grad, rtol=0, atol=3e-6 * scale)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+def test_columns_that_both_factors_have_in_other_dtypes(dtype):
+    torch = pytest.importorskip("torch")
+    kernel, equation = triangle("outgoing edges", dtype)
+    wide = {"f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    a, b, gate = (tensor.to(wide) for tensor in draw_triangle(kernel, torch, (13, 9, 40, 21)))
+    wanted = gate.double() * torch.einsum(equation, a.double(), b.double())
+    tolerance = {"f64": 1e-12, "f16": 1e-3, "bf16": 8e-3}[dtype]
+    assert (kernel(a, b, gate).double() - wanted).abs().max() <= tolerance * wanted.abs().max()
+
+
+def test_columns_that_both_factors_have_by_strides():
+    torch = pytest.importorskip("torch")
+    kernel, equation = triangle("outgoing edges")
+    a, b = torch.randn(21, 40, 13).permute(2, 1, 0), torch.randn(9, 40, 42)[:, :, ::2]
+    gate = torch.randn(1, 9, 21).expand(13, 9, 21)
+    wanted = gate.double() * torch.einsum(equation, a.double(), b.double())
+    torch.testing.assert_close(kernel(a, b, gate).double(), wanted, rtol=0, atol=4e-6 * wanted.abs().max().item())

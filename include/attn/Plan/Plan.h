@@ -133,15 +133,20 @@ struct MatrixPlan {
   mlir::Operation *statement = nullptr; ///< Not printed.
   std::string name;                     ///< Of the statement.
   std::string rowName, columnName;      ///< Indices of the rows and columns.
+  std::string secondName;               ///< Of a second index of rows.
   SizeAttr rowSize;                     ///< The rows, where fewer than `rows` have another plan. Null: nowhere.
   std::string inPlaceOf;                ///< Of scores: the weights that take their place. Empty: they have their own.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
-  unsigned lanes = 4;                   ///< Columns in a vector.
-  unsigned rows = 6;                    ///< Rows of a register tile.
-  unsigned vectors = 2;                 ///< Vectors of columns of a register tile.
-  unsigned tiles = 64;                  ///< Register tiles, one below the other, for which a panel is packed.
-  unsigned chain = 24;                  ///< Terms that are added in order.
-  unsigned block = 192;                 ///< Terms whose chains are added in order; blocks are added in f64.
+  /// The position of another one, of which a tile has `secondRows` values: where all factors change with the columns,
+  /// rows share some of them along one, some along the other, as in Σ_k a[m, k, c] · b[n, k, c].
+  std::optional<unsigned> second = std::nullopt;
+  unsigned lanes = 4;      ///< Columns in a vector.
+  unsigned rows = 6;       ///< Rows of a register tile.
+  unsigned secondRows = 1; ///< Rows of a register tile along `second`.
+  unsigned vectors = 2;    ///< Vectors of columns of a register tile.
+  unsigned tiles = 64;     ///< Register tiles, one below the other, for which a panel is packed.
+  unsigned chain = 24;     ///< Terms that are added in order.
+  unsigned block = 192;    ///< Terms whose chains are added in order; blocks are added in f64.
 
   /// The plan for `op`, if it suits it.
   static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, const Plan &plan);
