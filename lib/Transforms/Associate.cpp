@@ -36,11 +36,20 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-/// Whether one of `factors` is an element of an input, which has one for each combination of `indices`.
+/// Whether `tensor` is an input of the kernel, or has the shape of one.
+static bool hasInputsShape(Value tensor) {
+  KernelOp kernel = isa<BlockArgument>(tensor) ? KernelOp() : tensor.getDefiningOp()->getParentOfType<KernelOp>();
+  auto shapeOf = [](Value value) { return cast<AttnTensorType>(value.getType()).getShape(); };
+  return !kernel ||
+         llvm::any_of(kernel.getParameters(), [&](Value parameter) { return shapeOf(parameter) == shapeOf(tensor); });
+}
+
+/// Whether one of `factors` is an element of an input, or of a tensor as large, which has one for each combination of
+/// `indices`.
 static bool readsInputByAll(ArrayRef<Factor> factors, const IndexSet &indices) {
   return llvm::any_of(factors, [&](const Factor &factor) {
     auto read = factor.value.getDefiningOp<ReadOp>();
-    return read && isa<BlockArgument>(read.getTensor()) && isReadByAll(read, indices);
+    return read && isReadByAll(read, indices) && hasInputsShape(read.getTensor());
   });
 }
 
@@ -159,8 +168,36 @@ static bool isNested(const Factor &factor, Block::BlockArgListType summed) {
          });
 }
 
+/// Takes what is the same for all terms of `inner`, a sum that stands in the terms of another, out of it, if that
+/// leaves a matrix product.
+static void takeFactorsOut(ReduceOp inner) {
+  if (inner.getKind() != ReduceKind::Sum || !isa<FloatType>(inner.getType()) || inner.getSizes().size() != 1)
+    return;
+  Parts parts(inner, inner.getBody().getArgument(0));
+  if (parts.inside.factors.empty() || !parts.outsideConditions.empty() ||
+      !readsInputByAll(parts.outside, parts.indices))
+    return;
+  Operation *yield = inner.getBody().front().getTerminator();
+  auto product = [&](ArrayRef<Factor> factors, bool negative, OpBuilder builder) {
+    IRMapping same;
+    for (const Factor &factor : factors)
+      for (BlockArgument index : factor.indices)
+        same.map(index, index);
+    return multiply(factors, negative, inner.getType(), same, builder, inner.getLoc());
+  };
+  OpBuilder after(inner->getBlock(), std::next(Block::iterator(inner)));
+  Value others = product(parts.outside, parts.inside.negative, after);
+  yield->setOperand(0, product(parts.inside.factors, false, OpBuilder(yield)));
+  eraseUnused(inner.getBody().front());
+  after.setInsertionPointAfterValue(others);
+  auto all = arith::MulFOp::create(after, inner.getLoc(), inner.getResult(), others);
+  inner.getResult().replaceAllUsesExcept(all, all);
+}
+
 /// Makes tensors of the factors of a sum's terms that are sums themselves.
 static bool storeFactors(ReduceOp sum, TensorOp tensor) {
+  for (ReduceOp inner : llvm::to_vector(sum.getBody().getOps<ReduceOp>()))
+    takeFactorsOut(inner);
   Product product = Product::of(yielded(sum.getBody()));
   bool changed = false;
   for (Factor factor : product.factors) {

@@ -84,7 +84,7 @@ void PairTensors::nameChoices(TensorOp tensor) {
 
 /// Makes the condition of a sum a mask, if it is one of the pair that the sum reads.
 void PairTensors::nameCondition(TensorOp sum) {
-  ReduceOp reduce = wholeSum(sum);
+  ReduceOp reduce = sumIn(sum);
   SmallVector<Value> pair = reduce.isConditional() ? pairOf(reduce) : SmallVector<Value>();
   if (pair.empty())
     return;
@@ -123,7 +123,7 @@ SmallVector<Value> PairTensors::masksAround(ReadOp read, TensorOp reader) {
     bool isOwn = llvm::equal(read.getSubscripts(), reader.getBody().getArguments());
     return isOwn && maskOf(reader) ? masksOf(reader) : masks;
   }
-  ReduceOp sum = wholeSum(reader);
+  ReduceOp sum = sumIn(reader);
   if (!sum || read->getParentOp() != sum)
     return masks;
   if (sum.isConditional() && read->getParentRegion() == &sum.getBody())

@@ -100,27 +100,44 @@ void attn::applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
 /// Makes a tensor that is a multiple of one that is masked 0 where that is, whatever it is multiplied by.
 void PairTensors::mask(TensorOp tensor) { applyMasks(tensor, masksOf(tensor)); }
 
-/// The read that all elements of `tensor` are: of pairs, maybe with a choice of 0 where those are 0 anyway. Or null.
-ReadOp PairTensors::copied(TensorOp tensor) {
+/// What `tensor` is, but for a choice of 0 that its own mask makes.
+static Value withoutChoice(TensorOp tensor) {
   Value formula = yielded(tensor.getBody());
   auto choice = formula.getDefiningOp<arith::SelectOp>();
-  auto read = (choice ? choice.getTrueValue() : formula).getDefiningOp<ReadOp>();
-  if (!read || !contains(read.getTensor()) || !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()))
-    return {};
-  if (!choice)
-    return read;
-  auto mask = choice.getCondition().getDefiningOp<ReadOp>();
-  bool isZeroAnyway = mask && choosesZero(choice) && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
-                      llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor());
-  return isZeroAnyway ? read : ReadOp();
+  return choice && choosesZero(choice) ? choice.getTrueValue() : formula;
 }
 
-/// Drops the choice of 0 where `tensor` is elements of stored pairs that are 0 there anyway.
+/// The read of pairs that the elements of `tensor` are a multiple of, maybe with a choice of 0 where those are 0
+/// anyway. Or null.
+ReadOp PairTensors::multiplied(TensorOp tensor) {
+  Value formula = yielded(tensor.getBody()), element = withoutChoice(tensor);
+  for (ReadOp read : tensor.getBody().getOps<ReadOp>()) {
+    if (!contains(read.getTensor()) || !llvm::equal(read.getSubscripts(), tensor.getBody().getArguments()) ||
+        !isMultipleOf(element, read))
+      continue;
+    if (element == formula)
+      return read;
+    auto mask = formula.getDefiningOp<arith::SelectOp>().getCondition().getDefiningOp<ReadOp>();
+    bool isZeroAnyway = mask && llvm::equal(mask.getSubscripts(), read.getSubscripts()) &&
+                        llvm::is_contained(masksOf(definitionOf(read.getTensor())), mask.getTensor());
+    if (isZeroAnyway)
+      return read;
+  }
+  return {};
+}
+
+/// The same, where they are these elements.
+ReadOp PairTensors::copied(TensorOp tensor) {
+  ReadOp read = multiplied(tensor);
+  return read && withoutChoice(tensor) == read ? read : ReadOp();
+}
+
+/// Drops the choice of 0 where `tensor` is a multiple of elements of stored pairs that are 0 there anyway.
 void PairTensors::dropChoice(TensorOp tensor) {
-  ReadOp read = copied(tensor);
+  ReadOp read = multiplied(tensor);
   if (!read || !stored.contains(read.getTensor()))
     return;
-  tensor.getBody().front().getTerminator()->setOperand(0, read);
+  tensor.getBody().front().getTerminator()->setOperand(0, withoutChoice(tensor));
   eraseUnused(tensor.getBody().front());
 }
 
@@ -140,8 +157,8 @@ void PairTensors::dropConditions(TensorOp sum) {
     return;
   ReduceOp reduce = sums.front();
   auto isStored = [&](Value tensor) {
-    ReadOp copy = contains(tensor) ? copied(definitionOf(tensor)) : ReadOp();
-    return stored.contains(tensor) || (copy && stored.contains(copy.getTensor()));
+    ReadOp other = contains(tensor) ? multiplied(definitionOf(tensor)) : ReadOp();
+    return stored.contains(tensor) || (other && stored.contains(other.getTensor()));
   };
   // Masks and the pairs that are 0 without them.
   SmallVector<std::pair<Value, ReadOp>> known;

@@ -18,6 +18,20 @@ ReduceOp attn::wholeSum(TensorOp tensor) {
   return is ? reduce : ReduceOp();
 }
 
+ReduceOp attn::sumIn(TensorOp tensor) {
+  Value value = yielded(tensor.getBody());
+  while (Operation *op = value.getDefiningOp()) {
+    if (isa<ReduceOp>(op))
+      break;
+    if (!isa<arith::MulFOp, arith::NegFOp>(op) || llvm::count_if(op->getOperands(), reduces) != 1)
+      return {};
+    value = *llvm::find_if(op->getOperands(), reduces);
+  }
+  auto reduce = value.getDefiningOp<ReduceOp>();
+  bool is = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType());
+  return is ? reduce : ReduceOp();
+}
+
 /// Makes `statement` one sum over pairs, if it adds up elsewhere what a sum over pairs gives: that would be stored as a
 /// whole.
 ///

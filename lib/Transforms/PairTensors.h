@@ -51,6 +51,7 @@ private:
   // Where they are 0 (PairMasks.cpp, PairConditions.cpp).
   llvm::SmallVector<mlir::Value> masksOf(TensorOp tensor);
   void mask(TensorOp tensor);
+  ReadOp multiplied(TensorOp tensor);
   ReadOp copied(TensorOp tensor);
   void dropChoice(TensorOp tensor);
   void dropConditions(TensorOp sum);
@@ -85,6 +86,9 @@ bool isRead(mlir::Value value);
 
 /// The sum that is all of the formula, over any number of indices; or null.
 ReduceOp wholeSum(TensorOp tensor);
+
+/// The sum that the formula is, maybe times factors without a reduction; or null.
+ReduceOp sumIn(TensorOp tensor);
 
 } // namespace attn
 

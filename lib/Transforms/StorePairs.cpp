@@ -155,7 +155,7 @@ bool PairTensors::readsBlocks(TensorOp tensor) {
 SmallVector<TensorOp> PairTensors::sums() {
   SmallVector<TensorOp> found;
   for (TensorOp tensor : weights->getBlock()->getOps<TensorOp>())
-    if (!contains(tensor.getResult()) && wholeSum(tensor) && readsPairs(tensor))
+    if (!contains(tensor.getResult()) && sumIn(tensor) && readsPairs(tensor))
       found.push_back(tensor);
   return found;
 }

@@ -162,8 +162,8 @@ struct RaisedSum {
 } // namespace
 
 /// The value index is the last, as a rule. It may be another (out[b, e, m]); or none, where weights or the scores of a
-/// total are summed that have all of the indices. Otherwise weights are stored: those that are summed up to a key (where n <= j), for
-/// example.
+/// total are summed that have all of the indices. Otherwise weights are stored: those that are summed up to a key
+/// (where n <= j), for example.
 static std::optional<RaisedSum> raised(TensorOp tensor, const Product &product, const llvm::DenseSet<Value> &weights) {
   ReduceOp reduce = soleReduction(tensor);
   Block::BlockArgListType indices = tensor.getBody().getArguments();

@@ -229,3 +229,48 @@ attn.kernel @whole_backward(%a: !attn.tensor<[T, U], f32>, %b: !attn.tensor<[U, 
   }
   attn.return %y : !attn.tensor<[T], f32> as f32
 }
+
+// What is the same for all terms of a sum inside another goes out of it, where the rest is a product of matrices: %g has the
+// shape of an input.
+// CHECK-LABEL: attn.kernel @inside_backward(
+// CHECK:         %y_product = attn.tensor "y_product"(%t: T, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%u: T) : f32 {
+// CHECK-NEXT:        %1 = attn.read %b[%u, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %2 = attn.read %a[%t, %u] : !attn.tensor<[T, T], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        %1 = arith.cmpi slt, %u, %t : i64
+// CHECK:         %y = attn.tensor "y"(%t: T) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %y_product[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %2 = attn.read %g[%t, %e] : !attn.tensor<[T, E], f32>
+// CHECK-NEXT:        %3 = arith.negf %2 : f32
+// CHECK-NEXT:        %4 = arith.mulf %1, %3 : f32
+// CHECK-NEXT:        attn.yield %4 : f32
+attn.kernel @inside_backward(%a: !attn.tensor<[T, T], f32>, %b: !attn.tensor<[T, E], f32>) {
+  %g = attn.tensor "g"(%t: T, %e: E) : f32 {
+    %0 = attn.read %b[%t, %e] : !attn.tensor<[T, E], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %y = attn.tensor "y"(%t: T) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.reduce sum(%u: T) : f32 {
+        %2 = attn.read %g[%t, %e] : !attn.tensor<[T, E], f32>
+        %3 = arith.negf %2 : f32
+        %4 = attn.read %b[%u, %e] : !attn.tensor<[T, E], f32>
+        %5 = arith.mulf %3, %4 : f32
+        %6 = attn.read %a[%t, %u] : !attn.tensor<[T, T], f32>
+        %7 = arith.mulf %5, %6 : f32
+        attn.yield %7 : f32
+      } where {
+        %2 = arith.cmpi slt, %u, %t : i64
+        attn.yield %2 : i1
+      }
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %y : !attn.tensor<[T], f32> as f32
+}

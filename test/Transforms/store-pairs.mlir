@@ -528,3 +528,55 @@ attn.kernel @shared_heads(%x: !attn.tensor<[H, M, N], f32>, %q: !attn.tensor<[H,
   }
   attn.return %sum : !attn.tensor<[H, M], f32> as f32, %grad_k : !attn.tensor<[G, N, D], f32> as f32
 }
+
+// Sums with the same condition of pairs, one times a number of its row and of keys: the pairs are 0 elsewhere, and no sum has
+// a condition.
+// CHECK-LABEL: attn.kernel @scaled_backward(
+// CHECK:         %dot = attn.tensor "dot"(%m: M, %n: M) : f32 attributes {attn.pairs} {
+// CHECK:           arith.select
+// CHECK:         %first = attn.tensor "first"(%m: M, %e: E) : f32 {
+// CHECK-NOT:       where
+// CHECK-NOT:       arith.select
+// CHECK:         %second = attn.tensor "second"(%n: M, %e: E) : f32 {
+// CHECK-NOT:       where
+// CHECK:         attn.return
+attn.kernel @scaled_backward(%k: !attn.tensor<[M, D], f32>, %v: !attn.tensor<[M, E], f32>, %beta: !attn.tensor<[M], f32>) {
+  %dot = attn.tensor "dot"(%m: M, %n: M) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %k[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %first = attn.tensor "first"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: M) : f32 {
+      %1 = attn.read %beta[%m] : !attn.tensor<[M], f32>
+      %2 = attn.read %dot[%m, %n] : !attn.tensor<[M, M], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %beta[%n] : !attn.tensor<[M], f32>
+      %5 = arith.mulf %3, %4 : f32
+      %6 = attn.read %v[%n, %e] : !attn.tensor<[M, E], f32>
+      %7 = arith.mulf %5, %6 : f32
+      attn.yield %7 : f32
+    } where {
+      %1 = arith.cmpi slt, %n, %m : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %second = attn.tensor "second"(%n: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %dot[%m, %n] : !attn.tensor<[M, M], f32>
+      %2 = attn.read %v[%m, %e] : !attn.tensor<[M, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = arith.cmpi slt, %n, %m : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %first : !attn.tensor<[M, E], f32> as f32, %second : !attn.tensor<[M, E], f32> as f32
+}

@@ -571,10 +571,11 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
 def AttnAssociate : Pass<"attn-associate", "::attn::KernelOp"> {
   let summary = "Makes two products of matrices of the product of three in a gradient";
   let description = [{
-    A sum over several indices visits all their combinations, one after the other. Where the factors that change with one of
-    them are two matrices, their product becomes a tensor, and the sum one over the other indices; so does a factor that is a sum
-    itself. The tensor has no more elements than an input that is another factor. Only backward kernels are changed: a factor that
-    is infinite gives NaN where no term is left.
+    A sum over several indices visits all their combinations, one after the other. Where the factors that change with one
+    of them are two matrices, their product becomes a tensor, and the sum one over the other indices; so does a factor
+    that is a sum itself, without what is the same for all of its terms. The tensor has no more elements than another
+    factor, which is an input or has the shape of one. Only backward kernels are changed: a factor that is infinite gives
+    NaN where no term is left.
 
     ```mlir
     %grad_c = attn.tensor "grad_c"(%s: T) : f32 {
