@@ -127,7 +127,7 @@ Value PairTensors::pairFactor(ArrayRef<Factor> factors, ArrayRef<Value> pair, Re
 /// Rewrites the terms of a sum: a factor that is read from a tensor of pairs, others, those of the columns last; what
 /// no index of the sum changes is multiplied outside.
 void PairTensors::normalise(TensorOp sum) {
-  ReduceOp reduce = wholeSum(sum);
+  ReduceOp reduce = sumIn(sum);
   SmallVector<Value> pair = pairOf(reduce);
   if (pair.empty() || reduce.getType() != weights.getResult().getType().getElementType())
     return;

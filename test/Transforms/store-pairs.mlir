@@ -529,7 +529,7 @@ attn.kernel @shared_heads(%x: !attn.tensor<[H, M, N], f32>, %q: !attn.tensor<[H,
   attn.return %sum : !attn.tensor<[H, M], f32> as f32, %grad_k : !attn.tensor<[G, N, D], f32> as f32
 }
 
-// Sums with the same condition of pairs, one times a number of its row and of keys: the pairs are 0 elsewhere, and no sum has
+// Sums with the same condition of pairs, with or times a number of their row: the pairs are 0 elsewhere, and no sum has
 // a condition.
 // CHECK-LABEL: attn.kernel @scaled_backward(
 // CHECK:         %dot = attn.tensor "dot"(%m: M, %n: M) : f32 attributes {attn.pairs} {
@@ -576,7 +576,9 @@ attn.kernel @scaled_backward(%k: !attn.tensor<[M, D], f32>, %v: !attn.tensor<[M,
       %1 = arith.cmpi slt, %n, %m : i64
       attn.yield %1 : i1
     }
-    attn.yield %0 : f32
+    %1 = attn.read %beta[%n] : !attn.tensor<[M], f32>
+    %2 = arith.mulf %1, %0 : f32
+    attn.yield %2 : f32
   }
   attn.return %first : !attn.tensor<[M, E], f32> as f32, %second : !attn.tensor<[M, E], f32> as f32
 }
