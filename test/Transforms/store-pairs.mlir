@@ -539,6 +539,8 @@ attn.kernel @shared_heads(%x: !attn.tensor<[H, M, N], f32>, %q: !attn.tensor<[H,
 // CHECK-NOT:       arith.select
 // CHECK:         %second = attn.tensor "second"(%n: M, %e: E) : f32 {
 // CHECK-NOT:       where
+// CHECK:         %third = attn.tensor "third"(%n: M, %d: D) : f32 {
+// CHECK-NOT:       where
 // CHECK:         attn.return
 attn.kernel @scaled_backward(%k: !attn.tensor<[M, D], f32>, %v: !attn.tensor<[M, E], f32>, %beta: !attn.tensor<[M], f32>) {
   %dot = attn.tensor "dot"(%m: M, %n: M) : f32 {
@@ -576,9 +578,21 @@ attn.kernel @scaled_backward(%k: !attn.tensor<[M, D], f32>, %v: !attn.tensor<[M,
       %1 = arith.cmpi slt, %n, %m : i64
       attn.yield %1 : i1
     }
+    attn.yield %0 : f32
+  }
+  %third = attn.tensor "third"(%n: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %dot[%m, %n] : !attn.tensor<[M, M], f32>
+      %2 = attn.read %k[%m, %d] : !attn.tensor<[M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = arith.cmpi slt, %n, %m : i64
+      attn.yield %1 : i1
+    }
     %1 = attn.read %beta[%n] : !attn.tensor<[M], f32>
     %2 = arith.mulf %1, %0 : f32
     attn.yield %2 : f32
   }
-  attn.return %first : !attn.tensor<[M, E], f32> as f32, %second : !attn.tensor<[M, E], f32> as f32
+  attn.return %first : !attn.tensor<[M, E], f32> as f32, %second : !attn.tensor<[M, E], f32> as f32, %third : !attn.tensor<[M, D], f32> as f32
 }
