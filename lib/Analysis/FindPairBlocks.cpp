@@ -56,8 +56,10 @@ static bool isFree(Value value) {
 /// between such, or of 0: it is 0 where pairs are.
 static bool isLinear(Value value) {
   Operation *op = value.getDefiningOp();
-  if (isa_and_nonnull<arith::MulFOp>(op))
-    return isLinear(op->getOperand(0)) && isFree(op->getOperand(1));
+  if (isa_and_nonnull<arith::MulFOp>(op)) {
+    Value lhs = op->getOperand(0), rhs = op->getOperand(1);
+    return (isLinear(lhs) && isFree(rhs)) || (isFree(lhs) && isLinear(rhs));
+  }
   if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
     return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) &&
            (choosesZero(choice) || isLinear(choice.getFalseValue()));

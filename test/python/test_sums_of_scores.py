@@ -1,5 +1,7 @@
 """Sums over keys whose weights have no softmax: scores written where they are used, and sums that are a part of a formula."""
 
+import re
+
 import pytest
 
 import attn
@@ -76,6 +78,13 @@ CASES = {
              return out }""",
         delta,
     ),
+    "a factor before a sum": (
+        """attention a(k: f32[B, N, D], v: f32[B, N, E], beta: f32[B, N]) {
+             dot[b, m: N, n: N] = sum[d](k[b, m, d] * k[b, n, d])
+             out[b, m, e] = beta[b, m] * sum[n](dot[b, m, n] * beta[b, n] * v[b, n, e] where n < m)
+             return out }""",
+        lambda k, v, beta: beta[..., None] * (dots(k, k).tril(-1) @ (beta[..., None] * v)),
+    ),
     "a mixture of softmaxes": (
         """attention mixed(x: f32[M, D], w: f32[C, U, D], p: f32[M, C], table: f32[V, U]) {
              hidden[m, c, u] = tanh(sum[d](x[m, d] * w[c, u, d]))
@@ -123,6 +132,14 @@ def test_what_is_written_with_a_name_and_without_has_the_same_backward_pass():
       out[b, h, m: M, e] = sum[n](out_sum[b, h, m, n] * v[b, h, n, e] where n <= m)
              return out }}""")
     assert inline.grad()[1].emit("plan") == named.grad()[1].emit("plan")
+
+
+@pytest.mark.parametrize("name", ["delta rule", "a factor before a sum"])
+def test_no_matrix_of_pairs_is_stored_whole(name):
+    """Not even by the backward pass, which stores blocks of rows (`attn.pairs`)."""
+    for each in (kernel := attn.compile(CASES[name][0]), *kernel.grad()):
+        stored = re.findall(r'attn\.tensor "(\w+)"\([^)]*%m: N, %n: N\) : f32 (.*)', each.emit("simplified"))
+        assert [tensor for tensor, attributes in stored if "attn.pairs" not in attributes] == []
 
 
 def test_a_gate_leaves_a_sum_its_tiles():
