@@ -58,7 +58,9 @@ static bool isLinear(Value value) {
   Operation *op = value.getDefiningOp();
   if (isa_and_nonnull<arith::MulFOp>(op)) {
     Value lhs = op->getOperand(0), rhs = op->getOperand(1);
-    return (isLinear(lhs) && isFree(rhs)) || (isFree(lhs) && isLinear(rhs));
+    if (isFree(rhs))
+      return isLinear(lhs);
+    return isFree(lhs) && isLinear(rhs);
   }
   if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
     return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) &&
