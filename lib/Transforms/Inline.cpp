@@ -27,8 +27,8 @@
 #include "Form.h"
 #include "InlineRules.h"
 #include "Product.h"
+#include "Scores.h"
 #include "Slice.h"
-#include "Statement.h"
 #include "WeightedSum.h"
 #include "attn/Analysis/ComparedTensors.h"
 #include "attn/Analysis/Dependence.h"
@@ -202,7 +202,7 @@ void Inline::inlineIntoTotals(KernelOp kernel) {
       continue;
     for (ReduceOp total : totals)
       if (auto whole = total->getParentOfType<TensorOp>(); total != soleReduction(whole))
-        splitOff(total, (whole.getName() + "_total").str(), whole);
+        splitOff(total, whole, "_total");
     for (Operation *read : llvm::to_vector(tensor.getResult().getUsers())) {
       auto total = read->getParentOfType<TensorOp>();
       total->setAttr(TensorOp::totalName, UnitAttr::get(total.getContext()));

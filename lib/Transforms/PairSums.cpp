@@ -11,12 +11,15 @@
 using namespace mlir;
 using namespace attn;
 
-/// The sum that is all of the formula, over any number of indices; or null.
-ReduceOp attn::wholeSum(TensorOp tensor) {
-  auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
+/// The sum of floats that `value` is, or null.
+static ReduceOp asSum(Value value) {
+  auto reduce = value.getDefiningOp<ReduceOp>();
   bool is = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType());
   return is ? reduce : ReduceOp();
 }
+
+/// The sum that is all of the formula, over any number of indices; or null.
+ReduceOp attn::wholeSum(TensorOp tensor) { return asSum(yielded(tensor.getBody())); }
 
 ReduceOp attn::sumIn(TensorOp tensor) {
   Value value = yielded(tensor.getBody());
@@ -27,9 +30,7 @@ ReduceOp attn::sumIn(TensorOp tensor) {
       return {};
     value = *llvm::find_if(op->getOperands(), reduces);
   }
-  auto reduce = value.getDefiningOp<ReduceOp>();
-  bool is = reduce && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType());
-  return is ? reduce : ReduceOp();
+  return asSum(value);
 }
 
 /// Makes `statement` one sum over pairs, if it adds up elsewhere what a sum over pairs gives: that would be stored as a

@@ -30,13 +30,6 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
-/// Makes a tensor of `reduce`, in the formula of `tensor`, and reads it from there.
-static void store(ReduceOp reduce, TensorOp tensor, const Twine &suffix) {
-  OpBuilder builder(reduce);
-  reduce.replaceAllUsesWith(hoist(reduce.getResult(), tensor, (tensor.getName() + suffix).str(), builder));
-  reduce.erase();
-}
-
 /// Makes a tensor of the terms of `scan`, in the formula of `tensor`: 0 where its conditions leave them out.
 static void storeTerms(const Scan &scan, TensorOp tensor) {
   ReduceOp reduce = scan.reduce;
@@ -80,7 +73,7 @@ struct Scans : attn::impl::AttnScanBase<Scans> {
   void storeScan(const Scan &scan, TensorOp tensor) {
     ReduceOp reduce = scan.reduce;
     for (ReduceOp inner : llvm::to_vector(reduce.getBody().getOps<ReduceOp>()))
-      store(inner, tensor, "_" + stringifyReduceKind(inner.getKind()));
+      splitOff(inner, tensor, "_" + stringifyReduceKind(inner.getKind()));
     if (differentiated && reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType()))
       storeTerms(scan, tensor);
     if (yielded(tensor.getBody()) == reduce.getResult())
@@ -88,7 +81,7 @@ struct Scans : attn::impl::AttnScanBase<Scans> {
     noteRewrite(tensor, "scan",
                 "a reduction in '" + tensor.getName() + "' of the terms up to '" + indexName(scan.end) +
                     "' is a tensor of its own, whose elements follow one from the other");
-    store(reduce, tensor, "_scan");
+    splitOff(reduce, tensor, "_scan");
   }
 };
 } // namespace

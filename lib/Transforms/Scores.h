@@ -40,6 +40,9 @@ IndexSet queryIndices(const PairFormula &formula);
 mlir::Value hoist(mlir::Value value, mlir::Operation *op, llvm::StringRef name, mlir::OpBuilder &builder,
                   mlir::BlockArgument innermost = {});
 
+/// Makes a tensor of `reduce`, in the formula of `tensor`, named after that with `suffix`, and reads it from there.
+void splitOff(ReduceOp reduce, TensorOp tensor, const llvm::Twine &suffix);
+
 /// Makes a sum over the indices of `reduce`. `term` makes what is summed, at the place it is given; the mapping says
 /// what the index variables of `reduce` are there. If `condition`, which depends on no index of the sum, is given and
 /// false, the sum is 0 and nothing of it is computed.

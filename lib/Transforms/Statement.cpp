@@ -74,14 +74,3 @@ TensorOp attn::define(StringRef name, Value value, ArrayRef<BlockArgument> indic
   };
   return statement.write(tensor->getParentOfType<KernelOp>(), builder, value.getLoc());
 }
-
-void attn::splitOff(ReduceOp reduce, StringRef name, TensorOp tensor) {
-  SmallVector<BlockArgument> indices = inOrder(dependence(reduce.getResult()));
-  SmallVector<Axis> axes = llvm::map_to_vector(indices, axisOf);
-  TensorOp whole = define(name, reduce.getResult(), indices, axes, tensor);
-  OpBuilder builder(reduce);
-  SmallVector<Value> subscripts(indices.begin(), indices.end());
-  Value element = ReadOp::create(builder, reduce.getLoc(), whole.getResult(), subscripts);
-  reduce.getResult().replaceAllUsesWith(element);
-  reduce.erase();
-}

@@ -40,10 +40,6 @@ struct Statement {
 TensorOp define(llvm::StringRef name, mlir::Value value, llvm::ArrayRef<mlir::BlockArgument> indices,
                 llvm::ArrayRef<Axis> axes, TensorOp tensor);
 
-/// Moves `reduce`, a part of the formula of `tensor`, to a tensor `name` before it, whose indices are those that
-/// `reduce` depends on, and reads it from there.
-void splitOff(ReduceOp reduce, llvm::StringRef name, TensorOp tensor);
-
 } // namespace attn
 
 #endif // ATTN_TRANSFORMS_STATEMENT_H

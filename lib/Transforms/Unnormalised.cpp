@@ -3,7 +3,7 @@
 #include "Unnormalised.h"
 #include "Form.h"
 #include "PairTensors.h"
-#include "Statement.h"
+#include "Scores.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Scan.h"
 
@@ -37,7 +37,7 @@ void attn::outlineDots(KernelOp kernel) {
       bool isPart = reduce.getKind() == ReduceKind::Sum && isa<FloatType>(reduce.getType()) &&
                     reduce.getResult() != formula && llvm::equal(indices, tensor.getBody().getArguments());
       if (isPart)
-        splitOff(reduce, (tensor.getName() + "_dot").str(), tensor);
+        splitOff(reduce, tensor, "_dot");
     }
   }
 }

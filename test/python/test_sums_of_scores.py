@@ -1,12 +1,11 @@
 """Sums over keys whose weights have no softmax: scores written where they are used, and sums that are a part of a formula."""
 
-import re
-
 import pytest
 
 import attn
 
 torch = pytest.importorskip("torch")
+from formula_checks import assert_equals_formula, stored_whole  # noqa: E402
 
 HEADS = "q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E]"
 
@@ -111,16 +110,8 @@ def test_sum_and_gradients(name, sizes):
     torch.manual_seed(sizes)
     small = {"B": 2, "H": 2, "C": 2, "D": 5, "E": 3, "P": 3, "U": 6}
     shapes = [[small.get(size, sizes) for size in info.shape] for info in kernel.inputs]
-    tensors = [(torch.randn(shape) / 4).requires_grad_() for shape in shapes]
-    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    result, wanted = kernel(*tensors), formula(*exact)
-    torch.testing.assert_close(result.double(), wanted, rtol=0, atol=2e-6 * wanted.abs().max().item() + 1e-7)
-    direction = torch.randn_like(result)
-    result.backward(direction)
-    wanted.backward(direction.double())
-    for single, double in zip(tensors, exact):
-        scale = double.grad.abs().max().item()
-        torch.testing.assert_close(single.grad.double(), double.grad, rtol=0, atol=1e-5 * scale + 1e-7)
+    tensors = [torch.randn(shape) / 4 for shape in shapes]
+    assert_equals_formula(kernel, formula, tensors, tolerance=2e-6, gradient_tolerance=1e-5, noise=1e-7)
 
 
 def test_what_is_written_with_a_name_and_without_has_the_same_backward_pass():
@@ -137,9 +128,7 @@ def test_what_is_written_with_a_name_and_without_has_the_same_backward_pass():
 @pytest.mark.parametrize("name", ["delta rule", "a factor before a sum"])
 def test_no_matrix_of_pairs_is_stored_whole(name):
     """Not even by the backward pass, which stores blocks of rows (`attn.pairs`)."""
-    for each in (kernel := attn.compile(CASES[name][0]), *kernel.grad()):
-        stored = re.findall(r'attn\.tensor "(\w+)"\([^)]*%m: N, %n: N\) : f32 (.*)', each.emit("simplified"))
-        assert [tensor for tensor, attributes in stored if "attn.pairs" not in attributes] == []
+    assert stored_whole(attn.compile(CASES[name][0]), "m: N", "n: N") == []
 
 
 def test_a_gate_leaves_a_sum_its_tiles():

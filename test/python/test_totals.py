@@ -1,13 +1,12 @@
 """Weights that are divided by a total of their row, without a softmax: the scores of the total are computed again, not
 stored."""
 
-import re
-
 import pytest
 
 import attn
 
 torch = pytest.importorskip("torch")
+from formula_checks import assert_equals_formula, stored_whole  # noqa: E402
 
 SCORE = "s[h, m, n] = sum[d](q[h, m, d] * k[h, n, d]) / sqrt(D)"
 POSITIVE = "p[h, m, n] = max(s[h, m, n], 0.0) * max(s[h, m, n], 0.0)"
@@ -96,17 +95,9 @@ def compiled(name):
 def test_result_and_gradients(name, rows, keys):
     kernel, formula = compiled(name)
     torch.manual_seed(rows * keys)
-    tensors = [torch.randn(2, size, width).requires_grad_() for size, width in ((rows, 12), (keys, 12), (keys, 9))]
-    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    result, wanted = kernel(*tensors), formula(*exact)
+    tensors = [torch.randn(2, size, width) for size, width in ((rows, 12), (keys, 12), (keys, 9))]
     # Sums of numbers of both signs may be small beside what they are made of.
-    torch.testing.assert_close(result.double(), wanted, rtol=0, atol=4e-6 * wanted.abs().max().item() + 1e-6)
-    direction = torch.randn_like(result)
-    result.backward(direction)
-    wanted.backward(direction.double())
-    for single, double in zip(tensors, exact):
-        scale = double.grad.abs().max().item()
-        torch.testing.assert_close(single.grad.double(), double.grad, rtol=0, atol=2e-5 * scale + 1e-6)
+    assert_equals_formula(kernel, formula, tensors, tolerance=4e-6, gradient_tolerance=2e-5, noise=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -120,9 +111,7 @@ def test_no_key_at_all(name):
 def test_nothing_of_pairs_is_stored(name):
     """But blocks of rows of the gradient, which the plan names."""
     kernel, _ = compiled(name)
-    for each in (kernel, *kernel.grad()):
-        stored = re.findall(r'attn\.tensor "(\w+)"\([^)]*%m: M, %n: N\) : f32 (.*)', each.emit("simplified"))
-        assert [tensor for tensor, attributes in stored if "attn.pairs" not in attributes] == []
+    assert stored_whole(kernel, "m: M", "n: N") == []
 
 
 def test_a_weight_that_is_returned_is_stored():
