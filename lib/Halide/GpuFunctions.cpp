@@ -65,82 +65,6 @@ class LoadInKernels : public IRMutator {
   }
 };
 
-/// The loop over the chunks of a tile goes over those that the mask lets through. The state is stored under that
-/// condition, but Halide does not cut a loop short that has barriers in it, and would compute all that is discarded
-/// then. The condition is one for all threads of a block.
-class TrimChunks : public IRMutator {
-  using IRMutator::visit;
-
-  class FindBarrier : public IRVisitor {
-    using IRVisitor::visit;
-    void visit(const Call *op) override {
-      found |= op->is_intrinsic(Call::gpu_thread_barrier);
-      IRVisitor::visit(op);
-    }
-
-  public:
-    bool found = false;
-  };
-
-  /// The condition of all that outlives an iteration: the stores that are not of a stage inside the loop.
-  class FindCondition : public IRVisitor {
-    using IRVisitor::visit;
-
-    void visit(const ProducerConsumer *op) override {
-      if (!op->is_producer)
-        IRVisitor::visit(op);
-    }
-    void visit(const LetStmt *op) override {
-      ScopedBinding<> bind(inner, op->name);
-      IRVisitor::visit(op);
-    }
-    void visit(const For *op) override {
-      ScopedBinding<> bind(inner, op->name);
-      IRVisitor::visit(op);
-    }
-    void visit(const IfThenElse *op) override {
-      bool isOfLoop = !op->else_case.defined() && !expr_uses_vars(op->condition, inner);
-      ScopedValue<Expr> bind(here, isOfLoop ? here && op->condition : here);
-      IRVisitor::visit(op);
-    }
-    void visit(const Store *) override {
-      isOne &= !condition.defined() || equal(condition, here);
-      condition = here;
-    }
-
-    Scope<> inner;
-    Expr here = const_true();
-
-  public:
-    Expr condition;
-    bool isOne = true; ///< All stores have the same.
-  };
-
-  Stmt visit(const For *op) override {
-    FindBarrier barrier;
-    op->body.accept(&barrier);
-    if (op->for_type != ForType::Serial || !barrier.found)
-      return IRMutator::visit(op);
-    FindCondition find;
-    op->body.accept(&find);
-    if (!find.isOne || !find.condition.defined())
-      return op;
-    Interval chunks = solve_for_outer_interval(find.condition, op->name);
-    if (chunks.is_everything())
-      return op;
-    Expr end = op->min + op->extent, first = op->min;
-    if (chunks.has_lower_bound())
-      first = max(first, chunks.min);
-    if (chunks.has_upper_bound())
-      end = min(end, chunks.max + 1);
-    std::string name = op->name + ".first";
-    Expr firstOne = Variable::make(Int(32), name);
-    return LetStmt::make(name, simplify(first),
-                         For::make(op->name, firstOne, simplify(max(end - firstOne, 0)), op->for_type,
-                                   op->partition_policy, op->device_api, op->body));
-  }
-};
-
 /// Halide 21 tells LLVM's back end for CUDA that there are no NaN, whatever the instructions say. Then `x < c ? c : x`
 /// becomes a maximum, which of a NaN and a number takes the number: the choice of a NaN is made by itself.
 class KeepNaN : public IRMutator {
@@ -191,7 +115,6 @@ class ExactConstants : public IRMutator {
 void lowerDeviceFunctions(Pipeline &pipeline, const Target &target) {
   bool isCuda = target.has_feature(Target::CUDA);
   pipeline.add_custom_lowering_pass(new LoadInKernels);
-  pipeline.add_custom_lowering_pass(new TrimChunks);
   pipeline.add_custom_lowering_pass(new DeviceNames(isCuda));
   if (isCuda)
     pipeline.add_custom_lowering_pass(new KeepNaN);

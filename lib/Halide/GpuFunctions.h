@@ -8,8 +8,7 @@
 namespace attn::lowering {
 
 /// Calls the functions of C's library by the names that the device's library has for them, reads tensors inside kernels
-/// alone, visits the chunks of keys that a mask lets through alone, keeps NaN where Halide's compiler for CUDA would
-/// drop them, and keeps f64 constants exact in OpenCL C.
+/// alone, keeps NaN where Halide's compiler for CUDA would drop them, and keeps f64 constants exact in OpenCL C.
 void lowerDeviceFunctions(Halide::Pipeline &pipeline, const Halide::Target &target);
 
 } // namespace attn::lowering

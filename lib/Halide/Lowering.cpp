@@ -10,6 +10,7 @@
 #include "Pairs.h"
 #include "StepLowering.h"
 #include "Transposition.h"
+#include "TrimChunks.h"
 #include "Unmask.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Work.h"
@@ -166,6 +167,7 @@ private:
     implementation->limit = limit;
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
+    trimChunks(implementation->pipeline);
     if (plan.gpu) {
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {

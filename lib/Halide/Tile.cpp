@@ -100,25 +100,25 @@ void Tile::defineWeights() {
   std::vector<Expr> row(rowVars.begin(), rowVars.end());
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   if (softmax) {
-    // A stored score has its mask applied; one that is not is masked here, on chunks that are not whole.
+    // A stored score has its mask applied; one that is not is masked here, on keys that the mask may cut.
     maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
     exponential = Func(kernel.uniqueName(func.name() + "_exponential"));
     maximum(rowVars) = lowest(type);
     exponential(elementVars) = Halide::undef(type);
     int forms = storeScore ? 1 : 2;
-    auto condition = [&](int isWhole) { return storeScore ? Expr() : isWhole ? whole : !whole; };
-    auto valueAt = [&](Expr key, int isWhole) { return storeScore ? Expr(score(at(q, key))) : scoreAt(key, isWhole); };
-    for (int isWhole = 0; isWhole < forms; ++isWhole) {
-      maximumKeys.push_back(keys({}, condition(isWhole)));
-      Expr key = keyOf(maximumKeys.back()), candidate = valueAt(key, isWhole);
+    auto keysOf = [&](bool whole) { return storeScore ? keys() : keysOfForm(whole); };
+    auto valueAt = [&](Expr key, bool whole) { return storeScore ? Expr(score(at(q, key))) : scoreAt(key, whole); };
+    for (int whole = 0; whole < forms; ++whole) {
+      maximumKeys.push_back(keysOf(whole));
+      Expr key = keyOf(maximumKeys.back()), candidate = valueAt(key, whole);
       // Halide takes an update for a reduction only if it mentions the variable; a score may not.
       candidate = select(key < 0, -candidate, candidate);
       maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
     }
-    for (int isWhole = 0; isWhole < forms; ++isWhole) {
-      exponentialKeys.push_back(keys({}, condition(isWhole)));
+    for (int whole = 0; whole < forms; ++whole) {
+      exponentialKeys.push_back(keysOf(whole));
       Expr key = keyOf(exponentialKeys.back());
-      exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, isWhole) - maximum(row));
+      exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, whole) - maximum(row));
     }
 
     sumKeys = keysOfBlock(plan.block, plan.keyUnroll);

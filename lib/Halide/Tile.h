@@ -79,12 +79,12 @@ private:
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
   std::vector<Halide::Var> taskVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
-  /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles;
-  /// none where `condition` (of the chunk) is false.
-  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}, Halide::Expr condition = {}) const;
+  /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles.
+  Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}) const;
   /// The same of tiles of `size` keys, each of which has `points`.
-  Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {},
-                        Halide::Expr condition = {}) const;
+  Halide::RDom keyTiles(int size, int points, llvm::ArrayRef<Halide::Expr> inner = {}) const;
+  /// Those register tiles alone on which the mask is true for every query, if `whole`, or the others.
+  Halide::RDom keysOfForm(bool whole) const;
   /// The blocks of `size` keys of the chunk that are in range.
   Halide::RDom blocksOfChunk(int size) const;
   /// The keys of such a `block` that are in range, those of a register tile as `points` after `inner` dimensions, then
@@ -93,9 +93,11 @@ private:
   /// Of the output: where two keys are one addition, twice as many.
   int outputBlockSize() const;
   /// Lets `domain` visit those of its points alone whose `size` keys from `key` of the chunk on are in range.
-  void visitRange(Halide::RDom &domain, Halide::Expr key, int size, Halide::Expr condition = {}) const;
-  /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless the chunk is `whole`.
-  Halide::Expr scoreAt(Halide::Expr key, bool isWhole);
+  void visitRange(Halide::RDom &domain, Halide::Expr key, int size) const;
+  /// Whether the mask is true on `size` keys from `first` on for every query of the tile.
+  Halide::Expr isWhole(Halide::Expr first, int size) const;
+  /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless none is (`whole`).
+  Halide::Expr scoreAt(Halide::Expr key, bool whole);
   Halide::Expr keyOf(const Halide::RDom &domain) const;
   Halide::Expr keyInChunk(const Environment &environment) const;
 
@@ -175,8 +177,8 @@ private:
   Halide::Expr keyCount;
 
   bool ranged = false, storeScore = false;
-  Halide::Expr whole;        ///< The mask is true on the whole chunk for every query of the tile.
-  Halide::Expr lower, upper; ///< The keys that the mask can let through for some query of the tile.
+  Halide::Expr lower, upper;           ///< The keys that the mask can let through for some query of the tile.
+  Halide::Expr wholeLower, wholeUpper; ///< The keys that it lets through for every query.
   std::vector<Halide::Func> rangeFuncs;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
   Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output;
@@ -187,7 +189,7 @@ private:
   /// Of neighbouring keys, where the output is made of such pairs: of a block, (q or e, pair, block, …).
   Halide::Func weightPairs, valuePairs;
   Halide::RDom weightPairKeys, valuePairKeys;
-  /// Of chunks that the mask cuts, and of whole ones where the stage applies the mask.
+  /// Of keys that the mask may cut, and of the others where the stage applies the mask.
   llvm::SmallVector<Halide::RDom, 2> maximumKeys, exponentialKeys, scoreKeys;
   std::vector<Product> products;
   std::vector<Halide::Func> bandRows; ///< The first and last rows of bands.

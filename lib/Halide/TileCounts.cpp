@@ -24,8 +24,8 @@ Halide::Tuple Tile::countedAfter(Expr value, Expr part) {
   if (!kernel.plan.countChunks)
     return counted(value, {}, {});
   // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
-  Expr masked = softmax && op.getWhere().empty() ? Halide::Internal::substitute(chunk.name(), chunkLoop(), !whole)
-                                                 : Expr(!op.getWhere().empty());
+  int size = plan.chunk;
+  Expr masked = softmax && op.getWhere().empty() ? !isWhole(chunkLoop() * size, size) : Expr(!op.getWhere().empty());
   return counted(value, stateAt(q, part, task, 1) + 1, stateAt(q, part, task, 2) + cast<int32_t>(masked));
 }
 

@@ -12,13 +12,10 @@ using Halide::Var;
 namespace attn::lowering {
 
 void Tile::defineRange(mlir::Region *mask, Environment environment) {
-  int size = plan.chunk;
-  Expr first = chunk * size, end = first + size;
   MaskRange range;
   if (mask)
     range = maskRange(yielded(*mask), mask->getArguments().back());
   ranged = range.possible.lower || range.possible.upper;
-  whole = end <= keyCount;
 
   // The last tile's surplus queries repeat the last query.
   SizeAttr querySize = op.getResult().getType().getShape()[op.getQuery()];
@@ -43,29 +40,34 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
   };
   upper = range.possible.upper ? overQueries("upper", range.possible.upper, true) : keyCount;
   lower = range.possible.lower ? overQueries("lower", range.possible.lower, false) : Expr(0);
-  if (range.certain.upper)
-    whole = whole && end <= overQueries("certain_upper", range.certain.upper, false);
-  if (range.certain.lower)
-    whole = whole && first >= overQueries("certain_lower", range.certain.lower, true);
+  wholeUpper = range.certain.upper ? overQueries("certain_upper", range.certain.upper, false) : keyCount;
+  wholeLower = range.certain.lower ? overQueries("certain_lower", range.certain.lower, true) : Expr(0);
 }
 
-RDom Tile::keys(llvm::ArrayRef<Expr> inner, Expr condition) const {
-  return keyTiles(plan.keyUnroll, plan.keyUnroll, inner, condition);
+Expr Tile::isWhole(Expr first, int size) const { return first >= wholeLower && first + size <= wholeUpper; }
+
+RDom Tile::keys(llvm::ArrayRef<Expr> inner) const { return keyTiles(plan.keyUnroll, plan.keyUnroll, inner); }
+
+RDom Tile::keysOfForm(bool whole) const {
+  RDom domain = keys();
+  int unroll = plan.keyUnroll;
+  Expr isOfForm = isWhole(chunk * static_cast<int>(plan.chunk) + domain[1] * unroll, unroll);
+  domain.where(whole ? isOfForm : !isOfForm);
+  return domain;
 }
 
-RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner, Expr condition) const {
+RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner) const {
   int chunkSize = plan.chunk;
   llvm::SmallVector<Expr> counts(inner);
   counts.append({points, chunkSize / size});
   RDom domain = loopOver(counts);
-  visitRange(domain, domain[inner.size() + 1] * size, size, condition);
+  visitRange(domain, domain[inner.size() + 1] * size, size);
   return domain;
 }
 
-void Tile::visitRange(RDom &domain, Expr key, int size, Expr condition) const {
+void Tile::visitRange(RDom &domain, Expr key, int size) const {
   Expr first = chunk * static_cast<int>(plan.chunk) + key;
-  // A condition becomes part of the bound, so that the loop is empty rather than its every step.
-  domain.where(first < (condition.defined() ? select(condition, upper, 0) : upper));
+  domain.where(first < upper);
   if (ranged)
     domain.where(first + size > lower);
 }

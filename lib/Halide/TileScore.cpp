@@ -233,7 +233,7 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   return result(element);
 }
 
-Expr Tile::scoreAt(Expr key, bool isWhole) {
+Expr Tile::scoreAt(Expr key, bool whole) {
   Environment environment = bind(op.getBody(), keyBinding(key));
   bindScore(softmax, environment);
   TileRegion lowering(*this, environment, true);
@@ -247,7 +247,7 @@ Expr Tile::scoreAt(Expr key, bool isWhole) {
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
   Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
   value = value * log2e(value.type());
-  if (isWhole)
+  if (whole)
     return value;
   Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
   if (softmax.getMask())
@@ -266,10 +266,10 @@ void Tile::defineScore() {
   if (!storeScore)
     return;
   score = Func(kernel.uniqueName(func.name() + "_score"));
-  for (bool isWhole : {false, true}) {
-    scoreKeys.push_back(keys({}, isWhole ? whole : !whole));
-    Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, isWhole);
-    if (!isWhole)
+  for (bool whole : {false, true}) {
+    scoreKeys.push_back(keysOfForm(whole));
+    Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, whole);
+    if (!whole)
       score(taskVars({q, k, chunk})) = Halide::undef(value.type());
     score(at(q, key)) = value;
   }
