@@ -13,25 +13,26 @@ namespace {
 class FindCondition : public IRVisitor {
   using IRVisitor::visit;
 
+  // Statements alone: no expression stores anything.
   void visit(const ProducerConsumer *op) override {
     hasStage |= op->is_producer;
     if (!op->is_producer)
-      IRVisitor::visit(op);
+      op->body.accept(this);
   }
 
   void visit(const Allocate *op) override {
     ScopedBinding<> bind(inner, op->name);
-    IRVisitor::visit(op);
+    op->body.accept(this);
   }
 
   void visit(const For *op) override {
     ScopedBinding<> bind(inner, op->name);
-    IRVisitor::visit(op);
+    op->body.accept(this);
   }
 
   void visit(const LetStmt *op) override {
     lets.push_back(op);
-    IRVisitor::visit(op);
+    op->body.accept(this);
     lets.pop_back();
   }
 
@@ -42,7 +43,9 @@ class FindCondition : public IRVisitor {
         condition = substitute(let->name, let->value, condition);
     bool isOfLoop = !op->else_case.defined() && !expr_uses_vars(condition, inner);
     ScopedValue<Expr> bind(here, isOfLoop ? here && condition : here);
-    IRVisitor::visit(op);
+    op->then_case.accept(this);
+    if (op->else_case.defined())
+      op->else_case.accept(this);
   }
 
   void visit(const Store *) override {
@@ -66,9 +69,11 @@ class TrimChunks : public IRMutator {
   Stmt visit(const For *op) override {
     Stmt mutated = IRMutator::visit(op);
     op = mutated.as<For>();
+    if (op->for_type != ForType::Serial)
+      return mutated;
     FindCondition find;
     op->body.accept(&find);
-    if (op->for_type != ForType::Serial || !find.hasStage || !find.isOne || !find.condition.defined())
+    if (!find.hasStage || !find.isOne || !find.condition.defined())
       return mutated;
     Interval steps = solve_for_outer_interval(find.condition, op->name);
     if (steps.is_everything())
