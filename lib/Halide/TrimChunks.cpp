@@ -2,6 +2,9 @@
 
 #include "TrimChunks.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
 using namespace Halide;
 using namespace Halide::Internal;
 
