@@ -107,10 +107,9 @@ void Tile::defineWeights() {
     exponential(elementVars) = Halide::undef(type);
     int forms = storeScore ? 1 : 2;
     auto keysOf = [&](bool whole) { return storeScore ? keys() : keysOfForm(whole); };
-    auto valueAt = [&](Expr key, bool whole) { return storeScore ? Expr(score(at(q, key))) : scoreAt(key, whole); };
     for (int whole = 0; whole < forms; ++whole) {
       maximumKeys.push_back(keysOf(whole));
-      Expr key = keyOf(maximumKeys.back()), candidate = valueAt(key, whole);
+      Expr key = keyOf(maximumKeys.back()), candidate = storeScore ? Expr(score(at(q, key))) : scoreAt(key, whole);
       // Halide takes an update for a reduction only if it mentions the variable; a score may not.
       candidate = select(key < 0, -candidate, candidate);
       maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
@@ -118,7 +117,8 @@ void Tile::defineWeights() {
     for (int whole = 0; whole < forms; ++whole) {
       exponentialKeys.push_back(keysOf(whole));
       Expr key = keyOf(exponentialKeys.back());
-      exponential(at(q, key)) = exp2OfNonPositive(valueAt(key, whole) - maximum(row));
+      exponential(at(q, key)) =
+          exp2OfNonPositive(storeScore ? score(at(q, key)) - maximum(row) : scoreAt(key, whole, maximum(row)));
     }
 
     sumKeys = keysOfBlock(plan.block, plan.keyUnroll);

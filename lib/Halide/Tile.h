@@ -96,8 +96,10 @@ private:
   void visitRange(Halide::RDom &domain, Halide::Expr key, int size) const;
   /// Whether the mask is true on `size` keys from `first` on for every query of the tile.
   Halide::Expr isWhole(Halide::Expr first, int size) const;
-  /// The score at a key of the chunk, in powers of two; −inf where the key is masked, unless none is (`whole`).
-  Halide::Expr scoreAt(Halide::Expr key, bool whole);
+  /// The score at a key of the chunk, in powers of two and without `largest`; −inf where the key is masked, unless none
+  /// is (`whole`). Product and difference are one instruction or two, but the same with a mask and without: equal
+  /// scores have equal weights.
+  Halide::Expr scoreAt(Halide::Expr key, bool whole, Halide::Expr largest = {});
   Halide::Expr keyOf(const Halide::RDom &domain) const;
   Halide::Expr keyInChunk(const Environment &environment) const;
 

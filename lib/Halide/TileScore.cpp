@@ -233,7 +233,7 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   return result(element);
 }
 
-Expr Tile::scoreAt(Expr key, bool whole) {
+Expr Tile::scoreAt(Expr key, bool whole, Expr largest) {
   Environment environment = bind(op.getBody(), keyBinding(key));
   bindScore(softmax, environment);
   TileRegion lowering(*this, environment, true);
@@ -247,6 +247,8 @@ Expr Tile::scoreAt(Expr key, bool whole) {
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
   Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
   value = value * log2e(value.type());
+  if (largest.defined())
+    value -= largest;
   if (whole)
     return value;
   Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
