@@ -17,7 +17,7 @@ static constexpr int blockSize = 32;
 
 GpuNest::GpuNest(StepLowering &kernel, llvm::StringRef base, llvm::ArrayRef<SizeAttr> shape)
     : func(kernel.uniqueName(base)), kernel(kernel), name(base), values(allValues(shape)),
-      indices(indicesOf(element, values)) {
+      indices(indicesOf(element, values)), place(indices) {
   stages.push_back({func, {}, -1, {}});
 }
 
@@ -58,13 +58,13 @@ void GpuNest::define(Expr value) {
     count = count * atLeastOne(index.count);
   elements = RDom(0, count);
   std::vector<Var> vars;
-  std::vector<Expr> place;
-  for (const IndexBinding &index : llvm::reverse(indices)) {
+  std::vector<Expr> at;
+  for (const IndexBinding &index : llvm::reverse(place)) {
     vars.push_back(Var("dimension_" + std::to_string(vars.size())));
-    place.push_back(Halide::Internal::substitute(element.name(), elements->x, index.expr));
+    at.push_back(Halide::Internal::substitute(element.name(), elements->x, index.expr));
   }
   func(vars) = Halide::undef(value.type());
-  func(place) = Halide::Internal::substitute(element.name(), elements->x, value);
+  func(at) = Halide::Internal::substitute(element.name(), elements->x, value);
 }
 
 //===----------------------------------------------------------------------===//
@@ -195,17 +195,21 @@ void GpuNest::addSum(Stage stage, llvm::ArrayRef<Expr> counts, Halide::Type type
 //===----------------------------------------------------------------------===//
 
 void GpuNest::definePointwise(DefinitionOpInterface op) {
-  for (auto [index, own] : llvm::zip_equal(op.getBody().getArguments(), values))
+  llvm::SmallVector<IndexValues> stored;
+  for (auto [index, own] : llvm::zip_equal(op.getBody().getArguments(), values)) {
     own = kernel.values(index);
+    stored.push_back(kernel.storedValues(index));
+  }
   indices = indicesOf(element, values);
+  place = indicesOf(element, stored);
   Environment environment;
-  std::vector<Expr> place;
+  std::vector<Expr> at;
   for (auto [index, binding] : llvm::zip_equal(op.getBody().getArguments(), indices)) {
     environment.indices[index] = binding;
-    place.insert(place.begin(), binding.expr);
+    at.insert(at.begin(), binding.expr);
   }
   Expr value = GpuRegion(*this, environment, 0).expression(yielded(op.getBody()));
-  define(kernel.stored(kernel.withEarlierBlocks(value, op.getDefinedTensor(), place), op.getDefinedTensor()));
+  define(kernel.stored(kernel.withEarlierBlocks(value, op.getDefinedTensor(), at), op.getDefinedTensor()));
 }
 
 void GpuNest::defineConverted(mlir::Value tensor, Halide::Type type) {

@@ -103,6 +103,7 @@ private:
   llvm::SmallVector<IndexValues> values;   ///< Of the tensor's indices: all, or those of a block.
   Halide::Var element{"element$"};         ///< The number of the element that a thread computes.
   llvm::SmallVector<IndexBinding> indices; ///< What it stands for.
+  llvm::SmallVector<IndexBinding> place;   ///< Where in the tensor's buffer that is.
   std::optional<Halide::RDom> elements;    ///< All of them, where the tensor has a dimension.
   std::vector<Stage> stages;               ///< The first is the tensor's own.
 };

@@ -70,8 +70,8 @@ Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterfa
 }
 
 void Matrix::bindIndices(Environment &environment) {
-  for (unsigned position = 0; position < vars.size(); ++position)
-    environment.bind(op.getBody().getArgument(position), vars[vars.size() - 1 - position]);
+  for (auto [index, var] : llvm::zip_equal(op.getBody().getArguments(), llvm::reverse(vars)))
+    environment.indices[index] = kernel.storedIndex(index, var);
 }
 
 bool Matrix::isPacked(mlir::Value value, ReduceOp sum) const {
@@ -115,7 +115,7 @@ void Matrix::define() {
 Expr Matrix::outputBefore() {
   std::vector<Expr> element;
   for (unsigned position = 0; position < vars.size(); ++position) {
-    auto [first, count] = kernel.values(op.getBody().getArgument(vars.size() - 1 - position));
+    auto [first, count] = kernel.storedValues(op.getBody().getArgument(vars.size() - 1 - position));
     element.push_back(Halide::unsafe_promise_clamped(vars[position], first, first + Halide::max(count, 1) - 1));
   }
   return kernel.before(op.getDefinedTensor(), element);
@@ -225,10 +225,12 @@ Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environ
     }
   // The last panel's surplus columns are not read: their condition is on the loop, so that the others are read as they
   // lie.
-  auto [first, count] = kernel.values(columnIndex);
+  auto [start, count] = kernel.storedValues(columnIndex);
+  Expr first = kernel.values(columnIndex).first;
   RDom once(0, 1);
-  once.where(Halide::likely(column < first + count));
-  Expr inside = Halide::unsafe_promise_clamped(column + once.x, first, first + Halide::max(count, 1) - 1);
+  once.where(Halide::likely(column < start + count));
+  Expr inside = Halide::unsafe_promise_clamped(kernel.storedIndex(columnIndex, column).expr + once.x, first,
+                                               first + Halide::max(count, 1) - 1);
   inner.indices[columnIndex] = {inside, {column}, false, {}};
   for (mlir::BlockArgument argument : inOrder(indices))
     if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {

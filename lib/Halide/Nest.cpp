@@ -293,8 +293,8 @@ void Nest::definePointwise(DefinitionOpInterface op) {
   size_t rank = vars.size();
   if (std::optional<unsigned> position = rank ? sharingIndex(op) : std::nullopt)
     innermostRow = vars[rank - 1 - *position];
-  for (size_t index = 0; index < rank; ++index)
-    environment.bind(op.getBody().getArgument(index), vars[rank - 1 - index]);
+  for (auto [index, var] : llvm::zip_equal(op.getBody().getArguments(), llvm::reverse(vars)))
+    environment.indices[index] = kernel.storedIndex(index, var);
   Expr value = StageLowering(*this, environment, -1).expression(yielded(op.getBody()));
   value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
   func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));

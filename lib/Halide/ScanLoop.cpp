@@ -23,8 +23,8 @@ ScanLoop::ScanLoop(StepLowering &kernel, DefinitionOpInterface op)
 Expr ScanLoop::term() {
   Environment environment;
   for (auto [index, var] : llvm::zip_equal(op.getBody().getArguments(), llvm::reverse(vars)))
-    environment.bind(index, var);
-  bindReduction(scan.reduce, environment, {IndexBinding{end, {end}, false, {}}});
+    environment.indices[index] = kernel.storedIndex(index, var);
+  bindReduction(scan.reduce, environment, {kernel.storedIndex(scan.end, end)});
   PlainRegion lowering(kernel, environment);
   Expr value = reductionTerm(scan.reduce, lowering, false);
   for (mlir::Value condition : scan.conditions)
@@ -34,7 +34,10 @@ Expr ScanLoop::term() {
 
 void ScanLoop::define() {
   ReduceKind kind = scan.reduce.getKind();
-  auto [first, count] = kernel.values(scan.reduce.getBody().getArgument(0));
+  // In terms of the variable.
+  auto [start, count] = kernel.values(scan.reduce.getBody().getArgument(0));
+  Expr counted = kernel.values(scan.end).first - kernel.storedValues(scan.end).first;
+  Expr first = Halide::Internal::simplify(start - counted);
   Expr last = first + kernel.derivedSize("terms", count, 1) - 1;
   auto at = [&](Expr index) {
     std::vector<Expr> place(vars.begin(), vars.end());

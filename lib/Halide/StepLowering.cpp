@@ -83,6 +83,17 @@ IndexValues StepLowering::values(mlir::BlockArgument index) {
   return {0, extent(*this, indexSize(index))};
 }
 
+IndexValues StepLowering::storedValues(mlir::BlockArgument index) {
+  IndexValues all = values(index);
+  auto statement = mlir::dyn_cast<TensorOp>(index.getOwner()->getParentOp());
+  return statement && isPairsOfBlock(statement.getResult()) ? IndexValues{0, all.count} : all;
+}
+
+IndexBinding StepLowering::storedIndex(mlir::BlockArgument index, const Halide::Var &var) {
+  Expr first = Halide::Internal::simplify(values(index).first - storedValues(index).first);
+  return {Halide::Internal::is_const_zero(first) ? Expr(var) : var + first, {var}, false, {}};
+}
+
 Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
   if (!earlier.defined()) {
     earlier = Halide::ImageParam(typeInMemory(tensor), at.size(), uniqueName(tensorName(tensor) + "_earlier"));
@@ -109,11 +120,13 @@ Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::
   return Halide::select(rowsBefore == 0, constant(value.type(), 0), before(tensor, at)) + value;
 }
 
-/// Whether the buffer of `tensor` is that of a block, whose indices begin where the block does: of pairs there is no
-/// more, of what else blocks write a device's buffers are whole.
+/// Whether the buffer of `tensor` is that of a block: of pairs there is no more, of what else blocks write a device's
+/// buffers are whole.
 bool StepLowering::isOfBlock(mlir::Value tensor) const {
   return blocks && blocks->contains(tensor.getDefiningOp()) && (isPairs(tensor) || !plan.gpu);
 }
+
+bool StepLowering::isPairsOfBlock(mlir::Value tensor) const { return isOfBlock(tensor) && isPairs(tensor); }
 
 Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
   auto [found, isNew] = buffers.try_emplace(tensor);
@@ -124,7 +137,7 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
                               uniqueName(tensorName(tensor)));
     for (int dimension = 0; dimension < buffer.dimensions(); ++dimension)
       buffer.dim(dimension).set_min(0);
-    if (isOfBlock(tensor))
+    if (isOfBlock(tensor) && !isPairs(tensor))
       for (mlir::BlockArgument index : tensor.getDefiningOp<TensorOp>().getBody().getArguments())
         buffer.dim(buffer.dimensions() - 1 - index.getArgNumber()).set_min(values(index).first);
     if (plan.gpu && type.getRank() > 0)
@@ -138,6 +151,11 @@ Halide::ImageParam StepLowering::buffer(mlir::Value tensor) {
 
 Expr StepLowering::element(mlir::Value tensor, const std::vector<Expr> &subscripts) {
   std::vector<Expr> reversed(subscripts.rbegin(), subscripts.rend());
+  if (isPairsOfBlock(tensor))
+    for (mlir::BlockArgument index : tensor.getDefiningOp<TensorOp>().getBody().getArguments()) {
+      Expr &subscript = reversed[reversed.size() - 1 - index.getArgNumber()];
+      subscript = Halide::Internal::simplify(subscript - values(index).first);
+    }
   auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor);
   Halide::Type element = storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
   if (!parameter || !subscripts.empty()) {

@@ -45,6 +45,11 @@ public:
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
   /// The values that an index of a statement, or of a reduction in it, takes: all, or those of the block.
   IndexValues values(mlir::BlockArgument index);
+  /// Those that the variable of a Func takes that stores the statement. Pairs are counted from the first ones of the
+  /// block, as they are in memory: there may be 2^31 of them and more, though not in a block.
+  IndexValues storedValues(mlir::BlockArgument index);
+  /// What such a variable stands for.
+  IndexBinding storedIndex(mlir::BlockArgument index, const Halide::Var &var);
   /// What this element of `tensor`, which the step stores, is before that.
   Halide::Expr before(mlir::Value tensor, const std::vector<Halide::Expr> &at);
   /// `value`, and what earlier blocks have added to this element of `tensor`, where blocks add to it.
@@ -75,6 +80,7 @@ public:
 private:
   Halide::ImageParam buffer(mlir::Value tensor);
   bool isOfBlock(mlir::Value tensor) const;
+  bool isPairsOfBlock(mlir::Value tensor) const;
   Halide::Expr axisValue(unsigned index);
   void addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp);
   void storeOnGpu(mlir::OpResult tensor, PlanKind kind);

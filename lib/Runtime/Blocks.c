@@ -1,50 +1,25 @@
 /*===- Blocks.c - Steps that run for one block of rows after the other ----===*
  *
- * Tensors with an element for each query and key are never stored as a whole: there is a block of them, for as many
- * rows as ROOM holds. The steps of a program that write and read them run for one block, then for the next. To them a
- * block is a tensor whose indices begin where the block does; so is the part of an output that belongs to it. On a
- * device outputs are whole: steps are told which part is theirs, and what is added first takes the place of what was
- * there. So all blocks are run there, and one where there are none.
+ * Tensors with an element for each query and key are never stored as a whole: there is a block of them, for some rows
+ * (BlockCounts.c). The steps of a program that write and read them run for one block, then for the next. To them a
+ * block of an output is a tensor whose indices begin where the block does; pairs are those of the block, counted from
+ * its first row and key. On a device outputs are whole: steps are told which part is theirs, and what is added first
+ * takes the place of what was there. So all blocks are run there, and one where there are none.
  *
- * The blocks depend on the sizes alone: results do not depend on the number of threads.
+ * The blocks depend on sizes and masks alone: results do not depend on the number of threads.
  *
  *===----------------------------------------------------------------------===*/
 
-#include "Program.h"
-
-/* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
- */
-enum { ROOM = 13 << 18 };
-
-/* The same on a device: enough for each of its processors to have work. */
-enum { DEVICE_ROOM = 64 << 20 };
+#include "Blocks.h"
 
 /* Rows of a block lie this many elements further apart than a multiple of it, so that those of a column do not want the
  * same place in a cache. */
 enum { ROW_PADDING = 16 };
 
-/* Where a block begins and how far it goes along an axis: a step's arguments. */
-typedef struct {
-  int32_t first, count;
-} range;
-
-typedef struct {
-  const attn_signature *signature;
-  const attn_run_state *run;
-  const attn_blocks *blocks;
-  int64_t *extents;                  /* of the axes; the last is that of the keys */
-  int64_t *counts;                   /* of a block along them */
-  range *ranges;                     /* of the present block */
-  attn_halide_buffer **whole;        /* the block tensors, or, of pairs, the memory for a block */
-  attn_halide_buffer *buffers;       /* of the present block */
-  attn_halide_dimension *dimensions; /* of all of these */
-  int32_t keys[2];                   /* what the first step writes */
-} block_run;
-
-static const attn_device *device_of(const block_run *state) { return state->run->program->device; }
+static const attn_device *device_of(const attn_block_run *state) { return state->run->program->device; }
 
 /* Whether steps get a buffer of the present block alone. */
-static int is_cut(const block_run *state, const attn_block_tensor *tensor) {
+static int is_cut(const attn_block_run *state, const attn_block_tensor *tensor) {
   return tensor->is_pairs || !device_of(state);
 }
 
@@ -72,52 +47,33 @@ static void clear(const attn_halide_buffer *buffer, int32_t dimension, char *dat
 /* No buffer on a device may be empty. */
 static int64_t at_least_one(int64_t count) { return count ? count : 1; }
 
-/* How many elements pairs have along dimension `i` of a block. */
-static int64_t block_extent(const block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
-                            int64_t i) {
+int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor,
+                          const attn_halide_buffer *pairs, int64_t i) {
   return tensor->axes[i] < 0 ? dimension_of(pairs, i)->extent : at_least_one(state->counts[tensor->axes[i]]);
 }
 
-static int64_t padded(int64_t keys) { return (keys + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING; }
+int64_t attn_padded_keys(int64_t keys) { return (keys + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING; }
 
-/* The elements that pairs have in a block, with the padding of their rows. */
-static int64_t block_elements(const block_run *state, const attn_block_tensor *tensor,
-                              const attn_halide_buffer *pairs) {
-  int64_t elements = padded(block_extent(state, tensor, pairs, pairs->dimensions - 1));
+int64_t attn_block_elements(const attn_block_run *state, const attn_block_tensor *tensor,
+                            const attn_halide_buffer *pairs) {
+  int64_t elements = attn_padded_keys(attn_block_extent(state, tensor, pairs, pairs->dimensions - 1));
   for (int64_t i = 0; i + 1 < pairs->dimensions; ++i)
-    elements *= block_extent(state, tensor, pairs, i);
+    elements *= attn_block_extent(state, tensor, pairs, i);
   return elements;
 }
 
-static int64_t block_bytes(const block_run *state) {
+int64_t attn_block_bytes(const attn_block_run *state) {
   int64_t bytes = 0;
   for (int64_t i = 0; i < state->blocks->tensor_count; ++i)
     if (state->blocks->tensors[i].is_pairs)
-      bytes += block_elements(state, &state->blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
+      bytes += attn_block_elements(state, &state->blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
   return bytes;
 }
 
-/* Rows for one block: as many as there is room for, the innermost first, in blocks of nearly the same size. */
-static void choose_counts(block_run *state) {
-  int64_t key = state->blocks->axis_count - 1;
-  for (int64_t axis = 0; axis < key; ++axis)
-    state->counts[axis] = 1;
-  state->counts[key] = state->extents[key];
-  for (int64_t axis = key - 1; axis >= 0; --axis) {
-    int64_t most = (device_of(state) ? DEVICE_ROOM : ROOM) / block_bytes(state), extent = state->extents[axis];
-    if (most < 1)
-      most = 1;
-    int64_t blocks = at_least_one((extent + most - 1) / most);
-    state->counts[axis] = (extent + blocks - 1) / blocks;
-    if (blocks > 1)
-      break;
-  }
-}
-
-static int check_elements(const block_run *state) {
+static int check_elements(const attn_block_run *state) {
   for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
     const attn_block_tensor *tensor = &state->blocks->tensors[i];
-    if (tensor->is_pairs && block_elements(state, tensor, state->whole[i]) > INT32_MAX)
+    if (tensor->is_pairs && attn_block_elements(state, tensor, state->whole[i]) > INT32_MAX)
       return attn_fail(ATTN_ERROR_SIZE, "%s: a row of %s would have more than %lld elements", state->signature->name,
                        state->run->program->intermediates[tensor->argument - state->run->argument_count].tensor.name,
                        (long long)INT32_MAX);
@@ -126,18 +82,19 @@ static int check_elements(const block_run *state) {
 }
 
 /* Gives pairs, in `memory`, the shape of a block. */
-static void lay_out(const block_run *state, const attn_block_tensor *tensor, attn_halide_buffer *pairs, char *memory) {
+static void lay_out(const attn_block_run *state, const attn_block_tensor *tensor, attn_halide_buffer *pairs,
+                    char *memory) {
   int64_t stride = 1;
   for (int64_t i = pairs->dimensions - 1; i >= 0; --i) {
-    int64_t extent = block_extent(state, tensor, pairs, i);
+    int64_t extent = attn_block_extent(state, tensor, pairs, i);
     *dimension_of(pairs, i) = (attn_halide_dimension){0, (int32_t)extent, (int32_t)stride, 0};
-    stride = i == pairs->dimensions - 1 ? padded(extent) : stride * extent;
+    stride = i == pairs->dimensions - 1 ? attn_padded_keys(extent) : stride * extent;
   }
   pairs->host = memory;
 }
 
 /* Makes the buffers those of the present block. */
-static void enter_block(const block_run *state) {
+static void enter_block(const attn_block_run *state) {
   for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
     const attn_block_tensor *tensor = &state->blocks->tensors[i];
     const attn_halide_buffer *whole = state->whole[i];
@@ -150,37 +107,41 @@ static void enter_block(const block_run *state) {
       *dimension = *dimension_of(whole, j);
       if (tensor->axes[j] < 0)
         continue;
-      const range *block = &state->ranges[tensor->axes[j]];
-      dimension->minimum = block->first;
+      const attn_block_range *block = &state->ranges[tensor->axes[j]];
       dimension->extent = (int32_t)at_least_one(block->count);
-      if (!tensor->is_pairs)
-        buffer->host += (int64_t)block->first * dimension->stride * element_bytes(whole);
+      if (tensor->is_pairs)
+        continue;
+      dimension->minimum = block->first;
+      buffer->host += (int64_t)block->first * dimension->stride * element_bytes(whole);
     }
   }
 }
 
-static int run_block(block_run *state) {
+int attn_find_keys(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
-  const attn_step *steps = state->run->program->steps;
-  int64_t step = blocks->first;
-  range *keys = &state->ranges[blocks->axis_count - 1];
-  *keys = (range){0, (int32_t)state->extents[blocks->axis_count - 1]};
-  if (blocks->finds_keys) {
-    int error = attn_run_step(state->signature, state->run, &steps[step++]);
-    if (error)
-      return error;
-    *keys = (range){state->keys[0], state->keys[1] - state->keys[0]};
-  }
-  if (keys->count <= 0 && !device_of(state))
+  attn_block_range *keys = &state->ranges[blocks->axis_count - 1];
+  *keys = (attn_block_range){0, (int32_t)state->extents[blocks->axis_count - 1]};
+  if (!blocks->finds_keys)
     return 0;
-  enter_block(state);
-  int error = 0;
-  for (; !error && step < blocks->end; ++step)
-    error = attn_run_step(state->signature, state->run, &steps[step]);
+  int error = attn_run_step(state->signature, state->run, &state->run->program->steps[blocks->first]);
+  if (!error)
+    *keys = (attn_block_range){state->keys[0], state->keys[1] - state->keys[0]};
   return error;
 }
 
-static int run_all(block_run *state) {
+static int run_block(attn_block_run *state, void *context) {
+  (void)context;
+  const attn_blocks *blocks = state->blocks;
+  int error = attn_find_keys(state);
+  if (error || (state->ranges[blocks->axis_count - 1].count <= 0 && !device_of(state)))
+    return error;
+  enter_block(state);
+  for (int64_t step = blocks->first + blocks->finds_keys; !error && step < blocks->end; ++step)
+    error = attn_run_step(state->signature, state->run, &state->run->program->steps[step]);
+  return error;
+}
+
+int attn_visit_blocks(attn_block_run *state, int (*visit)(attn_block_run *, void *), void *context) {
   int64_t key = state->blocks->axis_count - 1;
   for (int64_t axis = 0; axis < key; ++axis)
     state->ranges[axis].first = 0;
@@ -189,7 +150,7 @@ static int run_all(block_run *state) {
       int64_t left = state->extents[axis] - state->ranges[axis].first;
       state->ranges[axis].count = (int32_t)(left < state->counts[axis] ? left : state->counts[axis]);
     }
-    int error = run_block(state);
+    int error = visit(state, context);
     if (error)
       return error;
     int64_t axis = key - 1;
@@ -205,12 +166,12 @@ static int run_all(block_run *state) {
 }
 
 /* On a device the first step that writes pairs makes room for them. */
-static int run_on_device(block_run *state) {
+static int run_on_device(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
   for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs)
       lay_out(state, &blocks->tensors[i], state->whole[i], 0);
-  int error = run_all(state);
+  int error = attn_visit_blocks(state, run_block, 0);
   for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs)
       device_of(state)->free(0, &state->buffers[i]);
@@ -218,31 +179,32 @@ static int run_on_device(block_run *state) {
 }
 
 /* Makes the memory for pairs, and runs all blocks. */
-static int run_in_room(block_run *state) {
+static int run_in_room(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
   int64_t rows = 1;
   for (int64_t axis = 0; axis < blocks->axis_count; ++axis)
     rows = state->extents[axis] ? rows : 0;
   if (!rows && !device_of(state))
     return 0;
-  choose_counts(state);
-  int error = check_elements(state);
+  int error = attn_choose_counts(state);
+  if (!error)
+    error = check_elements(state);
   if (error)
     return error;
   if (device_of(state))
     return run_on_device(state);
-  size_t bytes = (size_t)block_bytes(state);
+  size_t bytes = (size_t)attn_block_bytes(state);
   char *memory = halide_malloc(0, bytes), *next = memory;
   if (!memory)
     return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for a block of %lld bytes", state->signature->name,
                      (long long)bytes);
   for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs) {
-      int64_t own = block_elements(state, &blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
+      int64_t own = attn_block_elements(state, &blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
       lay_out(state, &blocks->tensors[i], state->whole[i], next);
       next += own;
     }
-  error = run_all(state);
+  error = attn_visit_blocks(state, run_block, 0);
   halide_free(0, memory);
   for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs)
@@ -251,7 +213,7 @@ static int run_in_room(block_run *state) {
 }
 
 /* Gives the steps of blocks what they get. */
-static void set_arguments(block_run *state, attn_halide_buffer *keys, attn_halide_dimension *two) {
+static void set_arguments(attn_block_run *state, attn_halide_buffer *keys, attn_halide_dimension *two) {
   const attn_blocks *blocks = state->blocks;
   void **arguments = state->run->arguments;
   void **axes = arguments + state->run->argument_count + state->run->program->intermediate_count;
@@ -278,7 +240,7 @@ int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, 
   size_t axes = (size_t)blocks->axis_count, tensors = (size_t)blocks->tensor_count, dimensions = 0;
   for (size_t i = 0; i < tensors; ++i)
     dimensions += (size_t)((attn_halide_buffer *)run->arguments[blocks->tensors[i].argument])->dimensions;
-  block_run state = {signature, run, blocks, 0, 0, 0, 0, 0, 0, {0, 0}};
+  attn_block_run state = {signature, run, blocks, 0, 0, 0, 0, 0, 0, {0, 0}};
   /* All arrays in one block of memory, the most aligned first. */
   char *arrays = halide_malloc(0, tensors * (sizeof *state.buffers + sizeof *state.whole) +
                                       axes * (2 * sizeof *state.extents + sizeof *state.ranges) +
@@ -289,7 +251,7 @@ int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, 
   state.whole = (attn_halide_buffer **)(state.buffers + tensors);
   state.extents = (int64_t *)(state.whole + tensors);
   state.counts = state.extents + axes;
-  state.ranges = (range *)(state.counts + axes);
+  state.ranges = (attn_block_range *)(state.counts + axes);
   state.dimensions = (attn_halide_dimension *)(state.ranges + axes);
   int error = 0;
   for (size_t axis = 0; !error && axis < axes; ++axis)

@@ -1,0 +1,134 @@
+/*===- BlockCounts.c - How many rows a block has ---------------------------===*
+ *
+ * A block computes all keys that some row of it needs for all of its rows: of 512 rows under a causal mask, twice as
+ * many pairs as of 8 blocks of 64. And where rows need few of the keys, as in a window, there is room for more of them.
+ * So blocks grow for as long as there is room and they do not compute much more than small ones do.
+ *
+ *===----------------------------------------------------------------------===*/
+
+#include "Blocks.h"
+
+/* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
+ */
+enum { ROOM = 13 << 18 };
+
+/* The same on a device: enough for each of its processors to have work. */
+enum { DEVICE_ROOM = 64 << 20 };
+
+/* Rows that blocks begin to grow from: fewer take long for what they compute. */
+enum { FEW_ROWS = 64 };
+
+/* What blocks need. */
+typedef struct {
+  int64_t keys;  /* of one, the most */
+  int64_t pairs; /* of all: rows times keys */
+} block_needs;
+
+static int64_t key_axis(const attn_block_run *state) { return state->blocks->axis_count - 1; }
+
+static int64_t room(const attn_block_run *state) {
+  return (state->run->program->device ? DEVICE_ROOM : ROOM) / attn_block_bytes(state);
+}
+
+/* At most `most` along an axis, in blocks of nearly the same size. */
+static void cut(attn_block_run *state, int64_t axis, int64_t most) {
+  int64_t extent = state->extents[axis], blocks = (extent + most - 1) / most;
+  state->counts[axis] = blocks ? (extent + blocks - 1) / blocks : 0;
+}
+
+static int is_whole(const attn_block_run *state, int64_t axis) {
+  return state->counts[axis] >= state->extents[axis];
+}
+
+/* As many rows as there is room for, whatever keys they need: the innermost first. */
+static void fill_room(attn_block_run *state) {
+  for (int64_t axis = key_axis(state) - 1; axis >= 0; --axis) {
+    int64_t most = room(state);
+    cut(state, axis, most < 1 ? 1 : most);
+    if (!is_whole(state, axis))
+      break;
+  }
+}
+
+static int add_needs(attn_block_run *state, void *context) {
+  block_needs *needs = context;
+  int error = attn_find_keys(state);
+  int64_t rows = 1, keys = state->ranges[key_axis(state)].count;
+  for (int64_t axis = 0; axis < key_axis(state); ++axis)
+    rows *= state->ranges[axis].count;
+  if (keys > 0)
+    needs->pairs += rows * keys;
+  if (keys > needs->keys)
+    needs->keys = keys;
+  return error;
+}
+
+/* What blocks of these counts need, which those of the keys become. */
+static int measure(attn_block_run *state, block_needs *needs) {
+  *needs = (block_needs){0, 0};
+  int error = attn_visit_blocks(state, add_needs, needs);
+  state->counts[key_axis(state)] = needs->keys;
+  return error;
+}
+
+/* Few rows of the innermost axis, fewer where there is no room for them. */
+static int begin(attn_block_run *state, block_needs *needs) {
+  int64_t axis = key_axis(state) - 1, most = FEW_ROWS;
+  for (;;) {
+    cut(state, axis, most);
+    int error = measure(state, needs);
+    int64_t bytes = attn_block_bytes(state);
+    if (error || bytes <= ROOM || most == 1)
+      return error;
+    most = most * ROOM / bytes;
+    if (most < 1)
+      most = 1;
+  }
+}
+
+/* More rows along `axis` by a half, or as many as make one block less. */
+static void enlarge(attn_block_run *state, int64_t axis) {
+  int64_t rows = state->counts[axis], extent = state->extents[axis], fewer = (extent + rows - 1) / rows - 1;
+  cut(state, axis, rows + rows / 2);
+  if (state->counts[axis] == rows)
+    state->counts[axis] = (extent + fewer - 1) / fewer;
+}
+
+/* Lets blocks have more rows along `axis` while there is room and they need few pairs more than `least`. */
+static int grow(attn_block_run *state, int64_t axis, int64_t least) {
+  while (!is_whole(state, axis)) {
+    int64_t rows = state->counts[axis], keys = state->counts[key_axis(state)];
+    block_needs needs;
+    enlarge(state, axis);
+    int error = measure(state, &needs);
+    if (error)
+      return error;
+    if (attn_block_bytes(state) > ROOM || needs.pairs > least + least / 10) {
+      state->counts[axis] = rows;
+      state->counts[key_axis(state)] = keys;
+      return 0;
+    }
+  }
+  return 0;
+}
+
+int attn_choose_counts(attn_block_run *state) {
+  int64_t innermost = key_axis(state) - 1;
+  for (int64_t axis = 0; axis <= innermost; ++axis)
+    state->counts[axis] = 1;
+  state->counts[key_axis(state)] = state->extents[key_axis(state)];
+  fill_room(state);
+  int has_few_rows = is_whole(state, innermost) && state->counts[innermost] < 2 * FEW_ROWS;
+  if (!state->blocks->finds_keys || has_few_rows)
+    return 0;
+  for (int64_t axis = 0; axis < innermost; ++axis)
+    state->counts[axis] = 1;
+  block_needs needs;
+  int error = begin(state, &needs);
+  for (int64_t axis = innermost; !error && axis >= 0; --axis) {
+    error = grow(state, axis, needs.pairs);
+    if (!is_whole(state, axis))
+      break;
+  }
+  return error;
+}
