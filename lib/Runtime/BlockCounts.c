@@ -36,9 +36,7 @@ static void cut(attn_block_run *state, int64_t axis, int64_t most) {
   state->counts[axis] = blocks ? (extent + blocks - 1) / blocks : 0;
 }
 
-static int is_whole(const attn_block_run *state, int64_t axis) {
-  return state->counts[axis] >= state->extents[axis];
-}
+static int is_whole(const attn_block_run *state, int64_t axis) { return state->counts[axis] >= state->extents[axis]; }
 
 /* As many rows as there is room for, whatever keys they need: the innermost first. */
 static void fill_room(attn_block_run *state) {

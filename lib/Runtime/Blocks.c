@@ -47,8 +47,8 @@ static void clear(const attn_halide_buffer *buffer, int32_t dimension, char *dat
 /* No buffer on a device may be empty. */
 static int64_t at_least_one(int64_t count) { return count ? count : 1; }
 
-int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor,
-                          const attn_halide_buffer *pairs, int64_t i) {
+int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
+                          int64_t i) {
   return tensor->axes[i] < 0 ? dimension_of(pairs, i)->extent : at_least_one(state->counts[tensor->axes[i]]);
 }
 

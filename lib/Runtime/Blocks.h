@@ -16,7 +16,7 @@ typedef struct {
   const attn_blocks *blocks;
   int64_t *extents;                  /* of the axes; the last is that of the keys */
   int64_t *counts;                   /* of a block along them, the most */
-  attn_block_range *ranges;                /* of the present block */
+  attn_block_range *ranges;          /* of the present block */
   attn_halide_buffer **whole;        /* the block tensors, or, of pairs, the memory for a block */
   attn_halide_buffer *buffers;       /* of the present block */
   attn_halide_dimension *dimensions; /* of all of these */
@@ -24,8 +24,8 @@ typedef struct {
 } attn_block_run;
 
 /* How many elements pairs have along dimension `i` of a block, none where it is empty: no buffer on a device may be. */
-int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor,
-                          const attn_halide_buffer *pairs, int64_t i);
+int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
+                          int64_t i);
 
 /* The distance of the rows of pairs that have so many keys, in elements. */
 int64_t attn_padded_keys(int64_t keys);

@@ -24,7 +24,7 @@ def assert_gradients(kernel, formula, tensors):
     formula(*exact).sum().backward()
     for single, double in zip(tensors, exact):
         wanted = double.grad.float()
-        torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=5e-6 * wanted.abs().max().item())
+        torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=5e-6 * max(wanted.abs().max().item(), 0.1))
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -91,3 +91,53 @@ def test_a_row_that_reads_the_one_before(tokens):
 
     torch.manual_seed(tokens)
     assert_gradients(kernel, formula, [torch.randn(4, tokens, 32) / 4 for _ in range(3)] + [torch.randn(4, 4)])
+
+
+MASKS = {
+    "n <= m": lambda m, n, last: n <= m,
+    "abs(m - n) < 5": lambda m, n, last: (m - n).abs() < 5,
+    "n < last[h]": lambda m, n, last: n < last,
+    "n <= m and n >= last[h]": lambda m, n, last: (n <= m) & (n >= last),
+    "n >= m + 150": lambda m, n, last: n >= m + 150,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks(mask):
+    """Blocks have as many rows as the keys that these need allow; some need none."""
+    kernel = attn.compile(f"""attention masked(q: f32[H, M, D], k: f32[H, N, D], v: f32[H, N, E], last: i32[H]) {{
+      score[h, m, n] = sum[d](q[h, m, d] * k[h, n, d])
+      out[h, m, e]   = sum[n](softmax[n](score[h, m, n] where {mask}) * v[h, n, e])
+      return out
+    }}""")
+    for tokens in (1, 63, 128, 130, 401, 1025):
+        torch.manual_seed(tokens)
+        last = torch.tensor([tokens // 3, 0, tokens], dtype=torch.int32)
+        index = torch.arange(tokens)
+        kept = MASKS[mask](index[:, None], index, last[:, None, None]).expand(3, tokens, tokens)
+
+        def formula(q, k, v):
+            score = (q @ k.transpose(-1, -2)).masked_fill(~kept, -torch.inf)
+            return torch.softmax(score, -1).nan_to_num() @ v
+
+        tensors = [torch.randn(3, tokens, 9) / 2 for _ in range(3)]
+        assert_gradients(lambda q, k, v: kernel(q, k, v, last), formula, tensors)
+
+
+def test_more_than_two_billion_pairs():
+    """Their numbers are beyond 32 bits, though none is in a block."""
+    kernel = attn.compile("""attention plain(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+      out[m, e] = sum[n](softmax[n](sum[d](q[m, d] * k[n, d])) * v[n, e])
+      return out
+    }""")
+    tokens = 46400
+    torch.manual_seed(0)
+    q, k, v, grad_out = (torch.randn(tokens, 1) for _ in range(4))
+    q[:] = 0  # all weights are 1 / N
+    for tensor in (q, k, v):
+        tensor.requires_grad_()
+    kernel(q, k, v).backward(grad_out)
+    covariance = (k.detach() * (v.detach() - v.detach().mean())).mean()
+    torch.testing.assert_close(q.grad, grad_out * covariance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(v.grad, grad_out.mean().expand_as(v), rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(k.grad, torch.zeros_like(k), rtol=0, atol=1e-8)

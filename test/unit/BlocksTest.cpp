@@ -30,6 +30,7 @@ namespace {
 
 std::vector<std::string> calls;
 int32_t keys[2];
+int32_t keysOfRow = 0; ///< If it is not 0, row m needs so many keys up to the m-th, in place of `keys`.
 
 attn_halide_buffer *buffer(void *argument) { return static_cast<attn_halide_buffer *>(argument); }
 
@@ -43,16 +44,26 @@ std::string describe(void *argument) {
   return "[" + text + "]";
 }
 
+/// "first+count" of the axis that begins at `arguments`.
+std::string axis(void **arguments) {
+  return std::to_string(*static_cast<int32_t *>(arguments[0])) + "+" +
+         std::to_string(*static_cast<int32_t *>(arguments[1]));
+}
+
 int findKeys(void **arguments) {
   auto *written = reinterpret_cast<int32_t *>(buffer(arguments[0])->host);
   written[0] = keys[0], written[1] = keys[1];
+  if (keysOfRow) {
+    int32_t first = *static_cast<int32_t *>(arguments[1]), count = *static_cast<int32_t *>(arguments[2]);
+    written[0] = std::max(first + 1 - keysOfRow, 0), written[1] = first + count;
+  }
   return 0;
 }
 
-/// Pairs, and the first and the number of rows m.
+/// Pairs, and the axes h, m and n.
 int writePairs(void **arguments) {
-  calls.push_back("pairs " + describe(arguments[0]) + " " + std::to_string(*static_cast<int32_t *>(arguments[1])) +
-                  "+" + std::to_string(*static_cast<int32_t *>(arguments[2])));
+  calls.push_back("pairs " + describe(arguments[0]) + " of " + axis(arguments + 1) + ", " + axis(arguments + 3) + ", " +
+                  axis(arguments + 5));
   // All of the block can be written.
   const attn_halide_buffer &pairs = *buffer(arguments[0]);
   int64_t last = 0;
@@ -82,6 +93,7 @@ protected:
   void SetUp() override {
     ASSERT_NE(signature, nullptr);
     calls.clear();
+    keysOfRow = 0;
   }
 
   /// Runs on H, M, N.
@@ -104,9 +116,9 @@ protected:
   const attn_instruction h[1] = {{ATTN_PUSH_SIZE, 0}}, m[1] = {{ATTN_PUSH_SIZE, 1}}, n[1] = {{ATTN_PUSH_SIZE, 2}};
   const attn_expression shape[3] = {{"H", 1, h}, {"M", 1, m}, {"N", 1, n}};
   const attn_intermediate intermediate = {{"pairs", kDLFloat, 32, 3, shape, 0, 0}, -1, -1};
-  const int64_t keyArguments[1] = {13}, pairArguments[3] = {6, 9, 10}, sumArguments[2] = {4, 5};
+  const int64_t keyArguments[3] = {13, 9, 10}, pairArguments[7] = {6, 7, 8, 9, 10, 11, 12}, sumArguments[2] = {4, 5};
   attn_variant variants[3] = {
-      {nullptr, 1, keyArguments, findKeys}, {nullptr, 3, pairArguments, writePairs}, {nullptr, 2, sumArguments, addUp}};
+      {nullptr, 3, keyArguments, findKeys}, {nullptr, 7, pairArguments, writePairs}, {nullptr, 2, sumArguments, addUp}};
   const attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {4, 0, ofAdded}, {5, 0, ofRow}};
@@ -120,9 +132,12 @@ protected:
 TEST_F(Blocks, HaveAsManyRowsAsThereIsRoomFor) {
   keys[0] = 0, keys[1] = 65536;
   ASSERT_EQ(run(2, 32, 65536), ATTN_OK) << attn_last_error();
-  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+11, 0+65536] 0+11", "pairs [0+1, 11+11, 0+65536] 11+11",
-                                 "pairs [0+1, 22+10, 0+65536] 22+10", "pairs [1+1, 0+11, 0+65536] 0+11",
-                                 "pairs [1+1, 11+11, 0+65536] 11+11", "pairs [1+1, 22+10, 0+65536] 22+10"));
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+11, 0+65536] of 0+1, 0+11, 0+65536",
+                                 "pairs [0+1, 0+11, 0+65536] of 0+1, 11+11, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 22+10, 0+65536",
+                                 "pairs [0+1, 0+11, 0+65536] of 1+1, 0+11, 0+65536",
+                                 "pairs [0+1, 0+11, 0+65536] of 1+1, 11+11, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 1+1, 22+10, 0+65536"));
   EXPECT_EQ(sums[0], 6);
   EXPECT_EQ(sums[65535], 6);
   EXPECT_EQ(ofRows[0], 0);
@@ -132,15 +147,43 @@ TEST_F(Blocks, HaveAsManyRowsAsThereIsRoomFor) {
 TEST_F(Blocks, AreOneWhereAllRowsFit) {
   keys[0] = 0, keys[1] = 9;
   ASSERT_EQ(run(3, 5, 9), ATTN_OK) << attn_last_error();
-  EXPECT_THAT(calls, ElementsAre("pairs [0+3, 0+5, 0+9] 0+5"));
+  EXPECT_THAT(calls, ElementsAre("pairs [0+3, 0+5, 0+9] of 0+3, 0+5, 0+9"));
 }
 
 /// What no block writes is 0.
 TEST_F(Blocks, HaveTheKeysThatTheirFirstStepFinds) {
   keys[0] = 2, keys[1] = 5;
   ASSERT_EQ(run(1, 3, 9), ATTN_OK) << attn_last_error();
-  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+3, 2+3] 0+3"));
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+3, 0+3] of 0+1, 0+3, 2+3"));
   EXPECT_THAT(sums, ElementsAre(0, 0, 1, 1, 1, 0, 0, 0, 0));
+}
+
+/// Three blocks of 256 rows need a tenth more pairs than four at most, two or one need more than that.
+TEST_F(Blocks, AreSmallWhereTheirRowsNeedDifferentKeys) {
+  keysOfRow = 256;
+  ASSERT_EQ(run(2, 256, 256), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls,
+              ElementsAre("pairs [0+1, 0+86, 0+86] of 0+1, 0+86, 0+86", "pairs [0+1, 0+86, 0+172] of 0+1, 86+86, 0+172",
+                          "pairs [0+1, 0+84, 0+256] of 0+1, 172+84, 0+256",
+                          "pairs [0+1, 0+86, 0+86] of 1+1, 0+86, 0+86", "pairs [0+1, 0+86, 0+172] of 1+1, 86+86, 0+172",
+                          "pairs [0+1, 0+84, 0+256] of 1+1, 172+84, 0+256"));
+}
+
+/// All keys of 100 rows of 65536 would have room for 12.
+TEST_F(Blocks, HaveMoreRowsWhereTheseNeedFewKeys) {
+  keysOfRow = 8;
+  ASSERT_EQ(run(1, 100, 65536), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(
+      calls, ElementsAre("pairs [0+1, 0+50, 0+50] of 0+1, 0+50, 0+50", "pairs [0+1, 0+50, 0+57] of 0+1, 50+50, 43+57"));
+}
+
+/// They grow by halves, from 64 rows to what there is room for.
+TEST_F(Blocks, GrowWhereAllRowsNeedTheSameKeys) {
+  keys[0] = 10, keys[1] = 3010;
+  ASSERT_EQ(run(1, 700, 4096), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+234, 0+3000] of 0+1, 0+234, 10+3000",
+                                 "pairs [0+1, 0+234, 0+3000] of 0+1, 234+234, 10+3000",
+                                 "pairs [0+1, 0+232, 0+3000] of 0+1, 468+232, 10+3000"));
 }
 
 TEST_F(Blocks, AreLeftOutWhereTheyNeedNoKeys) {
@@ -156,7 +199,7 @@ TEST_F(Blocks, HaveAllKeysWhereNoStepFindsThem) {
   blocks.first = 1;
   variants[0].function = [](void **) { return 0; };
   ASSERT_EQ(run(1, 2, 3), ATTN_OK) << attn_last_error();
-  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+2, 0+3] 0+2"));
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+2, 0+3] of 0+1, 0+2, 0+3"));
 }
 
 TEST_F(Blocks, DoNotRunWithoutRowsOrKeys) {
