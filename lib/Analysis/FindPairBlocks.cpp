@@ -21,7 +21,7 @@ public:
     blocks.statements.assign(statements.begin(), statements.end());
   }
 
-  std::optional<PairBlocks> find();
+  std::optional<PairBlocks> find(bool mayCutKeys);
 
 private:
   void cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const;
@@ -31,6 +31,7 @@ private:
   bool hasAllAxes(Block::BlockArgListType indices, Block::BlockArgListType summed) const;
   bool isReadInBlocks(TensorOp statement) const;
   bool readsOwnBlock(TensorOp statement) const;
+  bool needsAllKeys(TensorOp statement) const;
   bool isInOrder() const;
 
   ArrayRef<SizeAttr> shape;
@@ -219,7 +220,20 @@ bool PairBlocksFinder::isInOrder() const {
   return true;
 }
 
-std::optional<PairBlocks> PairBlocksFinder::find() {
+/// Whether an element of pairs, which `statement` defines, is made of those of other keys.
+bool PairBlocksFinder::needsAllKeys(TensorOp statement) const {
+  if (!isPairs(statement.getResult()))
+    return false;
+  std::optional<Scan> scan = Scan::of(statement);
+  BlockArgument key = statement.getBody().getArguments().back();
+  auto isOfKey = [&](ReadOp read) { return !isPairs(read.getTensor()) || read.getSubscripts().back() == key; };
+  return (scan && scan->isAlongLast()) ||
+         statement.getBody()
+             .walk([&](ReadOp read) { return isOfKey(read) ? WalkResult::advance() : WalkResult::interrupt(); })
+             .wasInterrupted();
+}
+
+std::optional<PairBlocks> PairBlocksFinder::find(bool mayCutKeys) {
   shape = llvm::cast<TensorOp>(blocks.indices().front().getOwner()->getParentOp()).getResult().getType().getShape();
   llvm::SmallBitVector cut(shape.size(), true);
   for (TensorOp statement : blocks.statements) {
@@ -236,10 +250,16 @@ std::optional<PairBlocks> PairBlocksFinder::find() {
                  });
   // Once all have named their axes.
   isValid = isValid && llvm::all_of(blocks.statements, [&](TensorOp statement) { return readsOwnBlock(statement); });
-  return isValid && isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
+  if (!isValid)
+    return std::nullopt;
+  auto needsAll = [&](TensorOp statement) { return needsAllKeys(statement); };
+  blocks.cutsKeys = mayCutKeys && llvm::none_of(blocks.statements, needsAll);
+  if (blocks.cutsKeys && !isInOrder()) // some statement reads what others have added up of a row
+    blocks.cutsKeys = false;
+  return isInOrder() ? std::optional(std::move(blocks)) : std::nullopt;
 }
 
-SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel) {
+SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel, bool mayCutKeys) {
   // Pairs that some statement has to do with together.
   llvm::EquivalenceClasses<Value> together;
   SmallVector<std::pair<TensorOp, Value>> statements; // and one of their pairs
@@ -261,7 +281,7 @@ SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel) {
     groups[together.getLeaderValue(pairs)].push_back(statement);
   SmallVector<PairBlocks> found;
   for (auto &[pairs, group] : groups)
-    if (std::optional<PairBlocks> blocks = PairBlocksFinder(group).find()) {
+    if (std::optional<PairBlocks> blocks = PairBlocksFinder(group).find(mayCutKeys)) {
       found.push_back(std::move(*blocks));
       if (!orderWithBlocks(kernel, found)) // each waits for the other
         found.pop_back();

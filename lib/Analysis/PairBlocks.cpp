@@ -45,7 +45,7 @@ SmallVector<std::optional<unsigned>> PairBlocks::axesOf(TensorOp statement) cons
 
 bool PairBlocks::isAdded(TensorOp statement) const {
   SmallVector<std::optional<unsigned>> found = axesOf(statement);
-  return !llvm::all_of(llvm::seq<unsigned>(rows.size()),
+  return !llvm::all_of(llvm::seq<unsigned>(rows.size() + cutsKeys),
                        [&](unsigned axis) { return llvm::is_contained(found, std::optional(axis)); });
 }
 
@@ -56,6 +56,8 @@ std::string PairBlocks::str() const {
   llvm::ListSeparator comma;
   for (unsigned position : rows)
     os << comma << indexName(indices()[position]);
+  if (cutsKeys)
+    os << comma << indexName(indices().back());
   os << ": ";
   llvm::ListSeparator next;
   for (TensorOp statement : statements)

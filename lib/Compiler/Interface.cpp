@@ -202,6 +202,7 @@ ProgramInterface ProgramInterface::of(const LoweredProgram &kernel, const Kernel
     described.first = blocks.first;
     described.end = blocks.end;
     described.findsKeys = blocks.findsKeys;
+    described.cutsKeys = blocks.cutsKeys;
     for (SizeAttr size : blocks.sizes)
       described.sizes.push_back(sizeProgram(size, positions));
     for (const BlockTensor &tensor : blocks.tensors)

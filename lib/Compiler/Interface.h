@@ -88,7 +88,7 @@ struct BlockTensorInterface {
 };
 
 struct BlocksInterface {
-  int64_t first, end, findsKeys;
+  int64_t first, end, findsKeys, cutsKeys;
   std::vector<SizeProgram> sizes;
   std::vector<BlockTensorInterface> tensors;
 };

@@ -92,6 +92,7 @@ private:
     if (hasKeys)
       endStep();
     described.findsKeys = hasKeys;
+    described.cutsKeys = inside->cutsKeys;
     described.first = steps.size() - 1;
     described.end = lastOfBlocks; // from the last step; see finish
     for (unsigned row : inside->rows)

@@ -249,7 +249,8 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   });
   if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
-  plan.blocks = findPairBlocks(kernel);
+  // A device is told of no keys: see docs/plans.md.
+  plan.blocks = findPairBlocks(kernel, /*mayCutKeys=*/!plan.gpu);
   for (const PairBlocks &blocks : plan.blocks) {
     if (!plan.gpu) // a GPU visits all keys of a block
       addRanges(plan.ranges, blocks);

@@ -2,7 +2,8 @@
  *
  * A block computes all keys that some row of it needs for all of its rows: of 512 rows under a causal mask, twice as
  * many pairs as of 8 blocks of 64. And where rows need few of the keys, as in a window, there is room for more of them.
- * So blocks grow for as long as there is room and they do not compute much more than small ones do.
+ * So blocks grow for as long as there is room and they do not compute much more than small ones do. Where rows need
+ * many keys, a block has some of these, if its steps can do with them: for few rows they would take long.
  *
  *===----------------------------------------------------------------------===*/
 
@@ -18,6 +19,9 @@ enum { DEVICE_ROOM = 64 << 20 };
 /* Rows that blocks begin to grow from: fewer take long for what they compute. */
 enum { FEW_ROWS = 64 };
 
+/* Keys of a block whose rows have more: where they are cut, they leave room for more rows. */
+enum { MANY_KEYS = 1024 };
+
 /* What blocks need. */
 typedef struct {
   int64_t keys;  /* of one, the most */
@@ -26,9 +30,7 @@ typedef struct {
 
 static int64_t key_axis(const attn_block_run *state) { return state->blocks->axis_count - 1; }
 
-static int64_t room(const attn_block_run *state) {
-  return (state->run->program->device ? DEVICE_ROOM : ROOM) / attn_block_bytes(state);
-}
+static int64_t room(const attn_block_run *state) { return state->run->program->device ? DEVICE_ROOM : ROOM; }
 
 /* At most `most` along an axis, in blocks of nearly the same size. */
 static void cut(attn_block_run *state, int64_t axis, int64_t most) {
@@ -36,12 +38,28 @@ static void cut(attn_block_run *state, int64_t axis, int64_t most) {
   state->counts[axis] = blocks ? (extent + blocks - 1) / blocks : 0;
 }
 
-static int is_whole(const attn_block_run *state, int64_t axis) { return state->counts[axis] >= state->extents[axis]; }
+static int is_whole(const attn_block_run *state, int64_t axis) {
+  return state->counts[axis] >= state->extents[axis];
+}
+
+/* Gives blocks room for the keys that they need, or for some of these. */
+static void reserve_keys(attn_block_run *state, int64_t keys) {
+  state->counts[key_axis(state)] = state->blocks->cuts_keys && keys > MANY_KEYS ? MANY_KEYS : keys;
+}
+
+/* Lets blocks have as many of the keys that they need as there is room for, once they have their rows. */
+static void cut_keys(attn_block_run *state, int64_t keys) {
+  int64_t *count = &state->counts[key_axis(state)];
+  *count = keys;
+  int64_t bytes = attn_block_bytes(state), blocks = (bytes + room(state) - 1) / room(state);
+  if (state->blocks->cuts_keys && blocks > 1)
+    *count = (keys + blocks - 1) / blocks;
+}
 
 /* As many rows as there is room for, whatever keys they need: the innermost first. */
 static void fill_room(attn_block_run *state) {
   for (int64_t axis = key_axis(state) - 1; axis >= 0; --axis) {
-    int64_t most = room(state);
+    int64_t most = room(state) / attn_block_bytes(state);
     cut(state, axis, most < 1 ? 1 : most);
     if (!is_whole(state, axis))
       break;
@@ -61,11 +79,11 @@ static int add_needs(attn_block_run *state, void *context) {
   return error;
 }
 
-/* What blocks of these counts need, which those of the keys become. */
+/* What blocks of these counts need, for which it makes room. */
 static int measure(attn_block_run *state, block_needs *needs) {
   *needs = (block_needs){0, 0};
   int error = attn_visit_blocks(state, add_needs, needs);
-  state->counts[key_axis(state)] = needs->keys;
+  reserve_keys(state, needs->keys);
   return error;
 }
 
@@ -76,9 +94,9 @@ static int begin(attn_block_run *state, block_needs *needs) {
     cut(state, axis, most);
     int error = measure(state, needs);
     int64_t bytes = attn_block_bytes(state);
-    if (error || bytes <= ROOM || most == 1)
+    if (error || bytes <= room(state) || most == 1)
       return error;
-    most = most * ROOM / bytes;
+    most = most * room(state) / bytes;
     if (most < 1)
       most = 1;
   }
@@ -92,20 +110,21 @@ static void enlarge(attn_block_run *state, int64_t axis) {
     state->counts[axis] = (extent + fewer - 1) / fewer;
 }
 
-/* Lets blocks have more rows along `axis` while there is room and they need few pairs more than `least`. */
-static int grow(attn_block_run *state, int64_t axis, int64_t least) {
+/* Lets blocks, which have `needs`, have more rows along `axis` while there is room and they need few pairs more than
+ * `least`. */
+static int grow(attn_block_run *state, int64_t axis, int64_t least, block_needs *needs) {
   while (!is_whole(state, axis)) {
-    int64_t rows = state->counts[axis], keys = state->counts[key_axis(state)];
-    block_needs needs;
+    int64_t rows = state->counts[axis];
+    block_needs larger;
     enlarge(state, axis);
-    int error = measure(state, &needs);
+    int error = measure(state, &larger);
     if (error)
       return error;
-    if (attn_block_bytes(state) > ROOM || needs.pairs > least + least / 10) {
+    if (attn_block_bytes(state) > room(state) || larger.pairs > least + least / 10) {
       state->counts[axis] = rows;
-      state->counts[key_axis(state)] = keys;
       return 0;
     }
+    *needs = larger;
   }
   return 0;
 }
@@ -114,19 +133,21 @@ int attn_choose_counts(attn_block_run *state) {
   int64_t innermost = key_axis(state) - 1;
   for (int64_t axis = 0; axis <= innermost; ++axis)
     state->counts[axis] = 1;
-  state->counts[key_axis(state)] = state->extents[key_axis(state)];
+  block_needs needs = {state->extents[key_axis(state)], 0};
+  reserve_keys(state, needs.keys);
   fill_room(state);
-  int has_few_rows = is_whole(state, innermost) && state->counts[innermost] < 2 * FEW_ROWS;
-  if (!state->blocks->finds_keys || has_few_rows)
-    return 0;
-  for (int64_t axis = 0; axis < innermost; ++axis)
-    state->counts[axis] = 1;
-  block_needs needs;
-  int error = begin(state, &needs);
-  for (int64_t axis = innermost; !error && axis >= 0; --axis) {
-    error = grow(state, axis, needs.pairs);
-    if (!is_whole(state, axis))
-      break;
+  int has_few_rows = is_whole(state, innermost) && state->counts[innermost] < 2 * FEW_ROWS, error = 0;
+  if (state->blocks->finds_keys && !has_few_rows) {
+    for (int64_t axis = 0; axis < innermost; ++axis)
+      state->counts[axis] = 1;
+    error = begin(state, &needs);
+    int64_t least = needs.pairs;
+    for (int64_t axis = innermost; !error && axis >= 0; --axis) {
+      error = grow(state, axis, least, &needs);
+      if (!is_whole(state, axis))
+        break;
+    }
   }
+  cut_keys(state, needs.keys);
   return error;
 }

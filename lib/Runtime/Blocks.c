@@ -129,15 +129,28 @@ int attn_find_keys(attn_block_run *state) {
   return error;
 }
 
-static int run_block(attn_block_run *state, void *context) {
-  (void)context;
+static int run_steps(const attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
-  int error = attn_find_keys(state);
-  if (error || (state->ranges[blocks->axis_count - 1].count <= 0 && !device_of(state)))
-    return error;
+  int error = 0;
   enter_block(state);
   for (int64_t step = blocks->first + blocks->finds_keys; !error && step < blocks->end; ++step)
     error = attn_run_step(state->signature, state->run, &state->run->program->steps[step]);
+  return error;
+}
+
+/* Runs the steps for the keys that the rows need, as many at a time as a block has. */
+static int run_block(attn_block_run *state, void *context) {
+  (void)context;
+  int error = attn_find_keys(state);
+  if (error || device_of(state))
+    return error ? error : run_steps(state);
+  int64_t key = state->blocks->axis_count - 1;
+  const attn_block_range all = state->ranges[key];
+  for (int64_t done = 0; !error && done < all.count; done += state->counts[key]) {
+    int64_t left = all.count - done, count = left < state->counts[key] ? left : state->counts[key];
+    state->ranges[key] = (attn_block_range){all.first + (int32_t)done, (int32_t)count};
+    error = run_steps(state);
+  }
   return error;
 }
 

@@ -122,7 +122,7 @@ protected:
   const attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {4, 0, ofAdded}, {5, 0, ofRow}};
-  attn_blocks blocks = {0, 3, 1, 3, shape, 3, tensors};
+  attn_blocks blocks = {0, 3, 1, 0, 3, shape, 3, tensors};
   attn_program program = {1, &intermediate, 3, steps, 1, &blocks, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
 };
 
@@ -225,7 +225,7 @@ TEST_F(Blocks, SayThatARowIsTooLong) {
   const int64_t axes[] = {-1, 0, 1};
   const attn_block_tensor only = {6, 1, axes};
   program.intermediates = &pairs;
-  blocks = {0, 3, 1, 2, long_ + 1, 1, &only};
+  blocks = {0, 3, 1, 0, 2, long_ + 1, 1, &only};
   EXPECT_EQ(run(1, 1, 1), ATTN_ERROR_SIZE);
   EXPECT_STREQ(attn_last_error(), "blocks: a row of pairs would have more than 2147483647 elements");
   some[0].operand = 1;

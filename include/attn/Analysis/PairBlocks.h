@@ -46,6 +46,8 @@ public:
   llvm::SmallVector<TensorOp> statements;
   /// The positions of the rows, among the indices of the pairs, that are cut into blocks; the outermost first.
   llvm::SmallVector<unsigned> rows;
+  /// A block may have some of the keys of its rows; those of the same rows follow one another.
+  bool cutsKeys = false;
 
   /// The tensors of pairs have these indices; the last is the key.
   mlir::Block::BlockArgListType indices() const;
@@ -57,7 +59,7 @@ public:
   llvm::SmallVector<std::optional<unsigned>> axesOf(TensorOp statement) const;
   /// Whether each block adds to the elements of the statement, instead of defining its own.
   bool isAdded(TensorOp statement) const;
-  /// "blocks of b, h, m: weight stored, grad_v added, grad_score stored, grad_q".
+  /// "blocks of b, h, m, n: weight stored, grad_v added, grad_score stored, grad_q added".
   std::string str() const;
 
 private:
@@ -65,8 +67,9 @@ private:
   llvm::DenseMap<mlir::Value, unsigned> axes;
 };
 
-/// The blocks of a kernel, for which there is an order. Pairs that cannot be computed so are in none of them.
-llvm::SmallVector<PairBlocks> findPairBlocks(KernelOp kernel);
+/// The blocks of a kernel, for which there is an order, with keys that are cut where they `mayCutKeys` and no statement
+/// needs all keys of a row. Pairs that cannot be computed so are in none of them.
+llvm::SmallVector<PairBlocks> findPairBlocks(KernelOp kernel, bool mayCutKeys = false);
 
 /// The graph ops of a kernel, its return included, in an order in which those of each of `blocks` follow each other,
 /// and otherwise as they stand; nothing where no such order is one of definitions before uses.

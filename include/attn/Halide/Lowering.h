@@ -109,6 +109,7 @@ struct LoweredBlocks {
   unsigned first, end;         ///< The steps from `first` to the one before `end`.
   std::vector<SizeAttr> sizes; ///< Of the axes: rows, the outermost first, then keys.
   bool findsKeys;              ///< The first step writes HalideArgument::Keys, and needs no other.
+  bool cutsKeys;               ///< See PairBlocks::cutsKeys.
   std::vector<BlockTensor> tensors;
 };
 
