@@ -5,6 +5,8 @@
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
 
+#include "llvm/ADT/DenseSet.h"
+
 using namespace attn;
 
 //===----------------------------------------------------------------------===//
@@ -70,6 +72,20 @@ static bool isShared(const KeyBound *bound, mlir::BlockArgument index, SizeAttr 
 // Indices
 //===----------------------------------------------------------------------===//
 
+/// Whether terms of a reduction read it: in their formula, or through a value from outside.
+static bool isReadByTerms(ReadOp read) {
+  llvm::SmallVector<mlir::Operation *> found = {read};
+  llvm::DenseSet<mlir::Operation *> seen;
+  while (!found.empty()) {
+    mlir::Operation *op = found.pop_back_val();
+    if (op->getParentOfType<ReduceOp>())
+      return true;
+    if (seen.insert(op).second)
+      llvm::append_range(found, op->getUsers());
+  }
+  return false;
+}
+
 namespace {
 /// An index of a weighted sum, which has other names where the formulas of its softmax stand.
 class Sharing {
@@ -120,7 +136,7 @@ void Sharing::visitReads(mlir::Region &region, llvm::function_ref<void(ReadOp re
 /// The subscripts of what reductions read at keys.
 void Sharing::visitSubscripts(mlir::Region &region, Visit visit) {
   visitReads(region, [&](ReadOp read, mlir::BlockArgument name) {
-    if (read->getParentOfType<ReduceOp>())
+    if (isReadByTerms(read))
       llvm::for_each(read.getSubscripts(), [&](mlir::Value subscript) { visit(subscript, name); });
   });
 }
@@ -164,7 +180,7 @@ bool Sharing::isWithinKeys() {
   bool isWithin = false, isElsewhere = false;
   auto visit = [&](ReadOp read, mlir::BlockArgument name) {
     mlir::Region *region = name.getParentRegion();
-    bool isOfPair = region == &sum.getBody() ? read == weight : !read->getParentOfType<ReduceOp>();
+    bool isOfPair = region == &sum.getBody() ? read == weight : !isReadByTerms(read);
     if (isOfPair || !dependence(read.getSubscripts()).contains(name))
       return;
     unsigned lastOfKey = 0, firstOfIndex = read.getSubscripts().size();
@@ -191,7 +207,7 @@ bool Sharing::readsPairs(mlir::BlockArgument query) {
     Sharing ofQuery(sum, query);
     region.walk([&](ReadOp read) {
       IndexSet indices = dependence(read.getSubscripts());
-      bool isBias = region.getParentOp() != sum && !read->getParentOfType<ReduceOp>();
+      bool isBias = region.getParentOp() != sum && !isReadByTerms(read);
       if (read == weight || isBias || !indices.contains(key))
         return;
       bool isOfQuery = indices.contains(ofQuery.nameIn(region)), isOfIndex = indices.contains(nameIn(region));

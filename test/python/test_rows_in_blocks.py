@@ -1,6 +1,6 @@
 """Backward passes whose pairs are in several blocks of rows, and that compute something for each row of a block between them.
 
-A block has room for 3.4 MB of pairs (lib/Runtime/Blocks.c): 3000 rows of 128 are two or more.
+A block has room for 3.4 MB of pairs (lib/Runtime/BlockCounts.c): 3000 rows of 128 are two or more.
 """
 
 import pytest
@@ -99,28 +99,28 @@ MASKS = {
     "n < last[h]": lambda m, n, last: n < last,
     "n <= m and n >= last[h]": lambda m, n, last: (n <= m) & (n >= last),
     "n >= m + 150": lambda m, n, last: n >= m + 150,
+    "m >= 0": lambda m, n, last: m + n >= 0,
 }
 
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks(mask):
-    """Blocks have as many rows as the keys that these need allow; some need none."""
+    """Blocks have as many rows as the keys that these need allow, and then some of the keys; some rows need none."""
     kernel = attn.compile(f"""attention masked(q: f32[H, M, D], k: f32[H, N, D], v: f32[H, N, E], last: i32[H]) {{
       score[h, m, n] = sum[d](q[h, m, d] * k[h, n, d])
       out[h, m, e]   = sum[n](softmax[n](score[h, m, n] where {mask}) * v[h, n, e])
       return out
     }}""")
-    for tokens in (1, 63, 128, 130, 401, 1025):
-        torch.manual_seed(tokens)
-        last = torch.tensor([tokens // 3, 0, tokens], dtype=torch.int32)
-        index = torch.arange(tokens)
-        kept = MASKS[mask](index[:, None], index, last[:, None, None]).expand(3, tokens, tokens)
+    for queries, keys in ((1, 1), (63, 63), (128, 128), (130, 130), (401, 401), (1025, 1025), (7, 9001), (230, 9001)):
+        torch.manual_seed(queries)
+        last = torch.tensor([keys // 3, 0, keys], dtype=torch.int32)
+        kept = MASKS[mask](torch.arange(queries)[:, None], torch.arange(keys), last[:, None, None]).expand(3, queries, keys)
 
         def formula(q, k, v):
             score = (q @ k.transpose(-1, -2)).masked_fill(~kept, -torch.inf)
             return torch.softmax(score, -1).nan_to_num() @ v
 
-        tensors = [torch.randn(3, tokens, 9) / 2 for _ in range(3)]
+        tensors = [torch.randn(3, tokens, 9) / 2 for tokens in (queries, keys, keys)]
         assert_gradients(lambda q, k, v: kernel(q, k, v, last), formula, tensors)
 
 

@@ -512,3 +512,16 @@ def test_maxima_read_pages_of_the_keys_that_are_visited(first, end):
     kernel = attn.compile(PAGES_OF_MAXIMA)
     arguments = (q, k, v, page, first, ends)
     np.testing.assert_allclose(kernel(*arguments), kernel.reference(*arguments), rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("m", [1, 4, 8, 40])
+def test_terms_that_read_pairs_outside_of_their_sum(m):
+    """What the whole score has, `near[m, n]`, is no key that queries share, though terms are left out by it."""
+    kernel = attn.compile("""attention near(q: f32[M, D], k: f32[N, D], v: f32[N, E], near: bool[M, N], bias: f32[M, N]) {
+      score[m, n] = select(near[m, n], 1.0, bias[m, n]) + sum[d](q[m, d] * k[n, d] * bias[m, n] where near[m, n])
+      out[m, e]   = sum[n](softmax[n](score[m, n]) * v[n, e])
+      return out
+    }""")
+    generator = np.random.default_rng(m)
+    q, k, v, bias = (generator.standard_normal(shape, np.float32) for shape in ((m, 40), (300, 40), (300, 33), (m, 300)))
+    check(kernel, q, k, v, generator.random((m, 300)) < 0.5, bias)

@@ -186,6 +186,33 @@ TEST_F(Blocks, GrowWhereAllRowsNeedTheSameKeys) {
                                  "pairs [0+1, 0+232, 0+3000] of 0+1, 468+232, 10+3000"));
 }
 
+/// Of 200 rows of 65536 keys a sixteenth: 3.25 MiB hold 851968 floats, so many keys 13107200.
+TEST_F(Blocks, HaveSomeOfTheKeysWhereThereIsNoRoomForAll) {
+  blocks.cuts_keys = 1;
+  keys[0] = 1, keys[1] = 65535;
+  ASSERT_EQ(run(1, 200, 65536), ATTN_OK) << attn_last_error();
+  ASSERT_EQ(calls.size(), 16U);
+  EXPECT_EQ(calls[0], "pairs [0+1, 0+200, 0+4096] of 0+1, 0+200, 1+4096");
+  EXPECT_EQ(calls[1], "pairs [0+1, 0+200, 0+4096] of 0+1, 0+200, 4097+4096");
+  EXPECT_EQ(calls[15], "pairs [0+1, 0+200, 0+4094] of 0+1, 0+200, 61441+4094");
+  EXPECT_EQ(sums[0], 0);
+  EXPECT_EQ(sums[1], 1);
+  EXPECT_EQ(sums[65534], 1);
+  EXPECT_EQ(sums[65535], 0);
+}
+
+/// 1024 keys are enough for blocks to have more rows instead.
+TEST_F(Blocks, HaveManyRowsWhereKeysAreCut) {
+  blocks.cuts_keys = 1;
+  blocks.finds_keys = 0;
+  blocks.first = 1;
+  ASSERT_EQ(run(1, 1000, 5000), ATTN_OK) << attn_last_error();
+  ASSERT_EQ(calls.size(), 12U);
+  EXPECT_EQ(calls[0], "pairs [0+1, 0+500, 0+834] of 0+1, 0+500, 0+834");
+  EXPECT_EQ(calls[6], "pairs [0+1, 0+500, 0+834] of 0+1, 500+500, 0+834");
+  EXPECT_EQ(calls[11], "pairs [0+1, 0+500, 0+830] of 0+1, 500+500, 4170+830");
+}
+
 TEST_F(Blocks, AreLeftOutWhereTheyNeedNoKeys) {
   keys[0] = 5, keys[1] = 2;
   ASSERT_EQ(run(1, 2, 3), ATTN_OK) << attn_last_error();
