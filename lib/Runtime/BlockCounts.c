@@ -2,8 +2,9 @@
  *
  * A block computes all keys that some row of it needs for all of its rows: of 512 rows under a causal mask, twice as
  * many pairs as of 8 blocks of 64. And where rows need few of the keys, as in a window, there is room for more of them.
- * So blocks grow for as long as there is room and they do not compute much more than small ones do. Where rows need
- * many keys, a block has some of these, if its steps can do with them: for few rows they would take long.
+ * So blocks grow for as long as there is room and they do not compute much more than small ones do; then they have rows
+ * of several heads, for threads that share a step want much to do in it. Where rows need many keys, a block has some of
+ * these, if its steps can do with them: for few rows they would take long.
  *
  *===----------------------------------------------------------------------===*/
 
@@ -38,9 +39,7 @@ static void cut(attn_block_run *state, int64_t axis, int64_t most) {
   state->counts[axis] = blocks ? (extent + blocks - 1) / blocks : 0;
 }
 
-static int is_whole(const attn_block_run *state, int64_t axis) {
-  return state->counts[axis] >= state->extents[axis];
-}
+static int is_whole(const attn_block_run *state, int64_t axis) { return state->counts[axis] >= state->extents[axis]; }
 
 /* Gives blocks room for the keys that they need, or for some of these. */
 static void reserve_keys(attn_block_run *state, int64_t keys) {
@@ -142,11 +141,8 @@ int attn_choose_counts(attn_block_run *state) {
       state->counts[axis] = 1;
     error = begin(state, &needs);
     int64_t least = needs.pairs;
-    for (int64_t axis = innermost; !error && axis >= 0; --axis) {
+    for (int64_t axis = innermost; !error && axis >= 0; --axis)
       error = grow(state, axis, least, &needs);
-      if (!is_whole(state, axis))
-        break;
-    }
   }
   cut_keys(state, needs.keys);
   return error;
