@@ -62,7 +62,8 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
       tensors.push_back(record({integer(tensor.argument), integer(tensor.isPairs), array(axes)}));
     }
     blocks.push_back(record({integer(described.first), integer(described.end), integer(described.findsKeys),
-                             integer(described.cutsKeys), integer(sizes.size()), array(sizes), integer(tensors.size()), array(tensors)}));
+                             integer(described.cutsKeys), integer(sizes.size()), array(sizes), integer(tensors.size()),
+                             array(tensors)}));
   }
   for (uint64_t word : program.features)
     features.push_back(integer(word));

@@ -135,7 +135,7 @@ int attn_choose_counts(attn_block_run *state) {
   block_needs needs = {state->extents[key_axis(state)], 0};
   reserve_keys(state, needs.keys);
   fill_room(state);
-  int has_few_rows = is_whole(state, innermost) && state->counts[innermost] < 2 * FEW_ROWS, error = 0;
+  int error = 0, has_few_rows = is_whole(state, innermost) && state->counts[innermost] < 2 * FEW_ROWS;
   if (state->blocks->finds_keys && !has_few_rows) {
     for (int64_t axis = 0; axis < innermost; ++axis)
       state->counts[axis] = 1;

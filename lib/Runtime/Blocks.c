@@ -47,18 +47,19 @@ static void clear(const attn_halide_buffer *buffer, int32_t dimension, char *dat
 /* No buffer on a device may be empty. */
 static int64_t at_least_one(int64_t count) { return count ? count : 1; }
 
-int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
-                          int64_t i) {
+/* How many elements pairs have along dimension `i` of a block. */
+static int64_t block_extent(const attn_block_run *state, const attn_block_tensor *tensor,
+                            const attn_halide_buffer *pairs, int64_t i) {
   return tensor->axes[i] < 0 ? dimension_of(pairs, i)->extent : at_least_one(state->counts[tensor->axes[i]]);
 }
 
-int64_t attn_padded_keys(int64_t keys) { return (keys + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING; }
+static int64_t padded(int64_t keys) { return (keys + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING; }
 
 int64_t attn_block_elements(const attn_block_run *state, const attn_block_tensor *tensor,
                             const attn_halide_buffer *pairs) {
-  int64_t elements = attn_padded_keys(attn_block_extent(state, tensor, pairs, pairs->dimensions - 1));
+  int64_t elements = padded(block_extent(state, tensor, pairs, pairs->dimensions - 1));
   for (int64_t i = 0; i + 1 < pairs->dimensions; ++i)
-    elements *= attn_block_extent(state, tensor, pairs, i);
+    elements *= block_extent(state, tensor, pairs, i);
   return elements;
 }
 
@@ -86,9 +87,9 @@ static void lay_out(const attn_block_run *state, const attn_block_tensor *tensor
                     char *memory) {
   int64_t stride = 1;
   for (int64_t i = pairs->dimensions - 1; i >= 0; --i) {
-    int64_t extent = attn_block_extent(state, tensor, pairs, i);
+    int64_t extent = block_extent(state, tensor, pairs, i);
     *dimension_of(pairs, i) = (attn_halide_dimension){0, (int32_t)extent, (int32_t)stride, 0};
-    stride = i == pairs->dimensions - 1 ? attn_padded_keys(extent) : stride * extent;
+    stride = i == pairs->dimensions - 1 ? padded(extent) : stride * extent;
   }
   pairs->host = memory;
 }

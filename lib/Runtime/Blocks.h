@@ -23,13 +23,6 @@ typedef struct {
   int32_t keys[2];                   /* what the first step writes */
 } attn_block_run;
 
-/* How many elements pairs have along dimension `i` of a block, none where it is empty: no buffer on a device may be. */
-int64_t attn_block_extent(const attn_block_run *state, const attn_block_tensor *tensor, const attn_halide_buffer *pairs,
-                          int64_t i);
-
-/* The distance of the rows of pairs that have so many keys, in elements. */
-int64_t attn_padded_keys(int64_t keys);
-
 /* The elements that pairs have in a block, with the padding of their rows. */
 int64_t attn_block_elements(const attn_block_run *state, const attn_block_tensor *tensor,
                             const attn_halide_buffer *pairs);

@@ -205,6 +205,7 @@ TEST_F(Blocks, HaveManyRowsWhereKeysAreCut) {
   blocks.cuts_keys = 1;
   blocks.finds_keys = 0;
   blocks.first = 1;
+  variants[0].function = [](void **) { return 0; };
   ASSERT_EQ(run(1, 1000, 5000), ATTN_OK) << attn_last_error();
   ASSERT_EQ(calls.size(), 12U);
   EXPECT_EQ(calls[0], "pairs [0+1, 0+500, 0+834] of 0+1, 0+500, 0+834");

@@ -104,7 +104,7 @@ struct BlockTensor {
 };
 
 /// Steps that run for one block after the other (attn/Analysis/PairBlocks.h). Their buffers of block tensors have the
-/// elements of the block alone, and minima that say where it begins.
+/// elements of the block alone. Minima say where it begins, but for pairs, which are counted from there.
 struct LoweredBlocks {
   unsigned first, end;         ///< The steps from `first` to the one before `end`.
   std::vector<SizeAttr> sizes; ///< Of the axes: rows, the outermost first, then keys.

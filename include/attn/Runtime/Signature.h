@@ -123,7 +123,7 @@ typedef struct {
 } attn_block_tensor;
 
 /* Steps that run for one block of rows after the other. What they get of block tensors are the elements of the block,
- * with minima that say where it begins. */
+ * with minima that say where it begins, but for pairs, which are counted from there. */
 typedef struct {
   int64_t first;      /* step */
   int64_t end;        /* the step after the last */
