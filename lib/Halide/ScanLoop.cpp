@@ -36,8 +36,7 @@ void ScanLoop::define() {
   ReduceKind kind = scan.reduce.getKind();
   // In terms of the variable.
   auto [start, count] = kernel.values(scan.reduce.getBody().getArgument(0));
-  Expr counted = kernel.values(scan.end).first - kernel.storedValues(scan.end).first;
-  Expr first = Halide::Internal::simplify(start - counted);
+  Expr first = Halide::Internal::simplify(start - kernel.origin(scan.end));
   Expr last = first + kernel.derivedSize("terms", count, 1) - 1;
   auto at = [&](Expr index) {
     std::vector<Expr> place(vars.begin(), vars.end());

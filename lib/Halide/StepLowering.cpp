@@ -83,15 +83,18 @@ IndexValues StepLowering::values(mlir::BlockArgument index) {
   return {0, extent(*this, indexSize(index))};
 }
 
-IndexValues StepLowering::storedValues(mlir::BlockArgument index) {
-  IndexValues all = values(index);
+Expr StepLowering::origin(mlir::BlockArgument index) {
   auto statement = mlir::dyn_cast<TensorOp>(index.getOwner()->getParentOp());
-  return statement && isPairsOfBlock(statement.getResult()) ? IndexValues{0, all.count} : all;
+  return statement && isPairsOfBlock(statement.getResult()) ? values(index).first : Expr(0);
+}
+
+IndexValues StepLowering::storedValues(mlir::BlockArgument index) {
+  auto [first, count] = values(index);
+  return {Halide::Internal::simplify(first - origin(index)), count};
 }
 
 IndexBinding StepLowering::storedIndex(mlir::BlockArgument index, const Halide::Var &var) {
-  Expr first = Halide::Internal::simplify(values(index).first - storedValues(index).first);
-  return {Halide::Internal::is_const_zero(first) ? Expr(var) : var + first, {var}, false, {}};
+  return {Halide::Internal::simplify(var + origin(index)), {var}, false, {}};
 }
 
 Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
@@ -154,7 +157,7 @@ Expr StepLowering::element(mlir::Value tensor, const std::vector<Expr> &subscrip
   if (isPairsOfBlock(tensor))
     for (mlir::BlockArgument index : tensor.getDefiningOp<TensorOp>().getBody().getArguments()) {
       Expr &subscript = reversed[reversed.size() - 1 - index.getArgNumber()];
-      subscript = Halide::Internal::simplify(subscript - values(index).first);
+      subscript = Halide::Internal::simplify(subscript - origin(index));
     }
   auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor);
   Halide::Type element = storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());

@@ -45,10 +45,11 @@ public:
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
   /// The values that an index of a statement, or of a reduction in it, takes: all, or those of the block.
   IndexValues values(mlir::BlockArgument index);
-  /// Those that the variable of a Func takes that stores the statement. Pairs are counted from the first ones of the
-  /// block, as they are in memory: there may be 2^31 of them and more, though not in a block.
+  /// Where the variable of a Func that stores the statement counts from: pairs from the first ones of the block, as
+  /// they lie in memory (there may be 2^31 of them and more, though not in a block), and all else from 0.
+  Halide::Expr origin(mlir::BlockArgument index);
+  /// The values that such a variable takes, and what it stands for.
   IndexValues storedValues(mlir::BlockArgument index);
-  /// What such a variable stands for.
   IndexBinding storedIndex(mlir::BlockArgument index, const Halide::Var &var);
   /// What this element of `tensor`, which the step stores, is before that.
   Halide::Expr before(mlir::Value tensor, const std::vector<Halide::Expr> &at);

@@ -1,7 +1,7 @@
 /*===- BlockCounts.c - How many rows a block has ---------------------------===*
  *
- * A block computes all keys that some row of it needs for all of its rows: of 512 rows under a causal mask, twice as
- * many pairs as of 8 blocks of 64. And where rows need few of the keys, as in a window, there is room for more of them.
+ * A block computes all keys that some row of it needs for all of its rows: of 512 rows under a causal mask, 1.8 times
+ * as many pairs as 8 blocks of 64. And where rows need few of the keys, as in a window, there is room for more of them.
  * So blocks grow for as long as there is room and they do not compute much more than small ones do; then they have rows
  * of several heads, for threads that share a step want much to do in it. Where rows need many keys, a block has some of
  * these, if its steps can do with them: for few rows they would take long.

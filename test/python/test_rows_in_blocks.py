@@ -17,14 +17,14 @@ ROWS = {
 }
 
 
-def assert_gradients(kernel, formula, tensors):
+def assert_gradients(kernel, formula, tensors, least=0.0):
     tensors = [tensor.requires_grad_() for tensor in tensors]
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
     kernel(*tensors).sum().backward()
     formula(*exact).sum().backward()
     for single, double in zip(tensors, exact):
         wanted = double.grad.float()
-        torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=5e-6 * max(wanted.abs().max().item(), 0.1))
+        torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=5e-6 * max(wanted.abs().max().item(), least))
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -121,7 +121,7 @@ def test_masks(mask):
             return torch.softmax(score, -1).nan_to_num() @ v
 
         tensors = [torch.randn(3, tokens, 9) / 2 for tokens in (queries, keys, keys)]
-        assert_gradients(lambda q, k, v: kernel(q, k, v, last), formula, tensors)
+        assert_gradients(lambda q, k, v: kernel(q, k, v, last), formula, tensors, least=0.1)  # of one key, 0
 
 
 def test_more_than_two_billion_pairs():
