@@ -94,7 +94,8 @@ IndexValues StepLowering::storedValues(mlir::BlockArgument index) {
 }
 
 IndexBinding StepLowering::storedIndex(mlir::BlockArgument index, const Halide::Var &var) {
-  return {Halide::Internal::simplify(var + origin(index)), {var}, false, {}};
+  Expr first = origin(index);
+  return {Halide::Internal::is_const_zero(first) ? Expr(var) : var + first, {var}, false, {}};
 }
 
 Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
