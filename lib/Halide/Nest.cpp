@@ -3,6 +3,7 @@
 #include "Nest.h"
 #include "Lanes.h"
 #include "Mathematics.h"
+#include "Parts.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -284,6 +285,33 @@ static std::optional<unsigned> sharingIndex(DefinitionOpInterface op) {
       if (unsigned shared = dimensions(later, index); shared >= 2 && shared >= dimensions(index, later))
         return position;
   return std::nullopt;
+}
+
+bool Nest::defineParts(DefinitionOpInterface op) {
+  std::vector<PartFormula> parts = partFormulas(kernel, op, [&](Expr last) {
+    Environment environment;
+    for (auto [index, var] : llvm::zip_equal(op.getBody().getArguments(), llvm::reverse(vars)))
+      environment.bind(index, var);
+    environment.indices[op.getBody().getArguments().back()] = {last, {}, false, {}};
+    return environment;
+  });
+  if (parts.empty())
+    return false;
+  Stage stage;
+  stage.kind = Stage::Kind::Parts;
+  stage.func = Func(kernel.uniqueName(name + "_parts"));
+  stage.vars = vars;
+  stage.func(vars) = Halide::undef(parts.front().value.type());
+  std::vector<Expr> element(vars.begin(), vars.end());
+  Expr value = stage.func(element);
+  for (const PartFormula &part : parts) {
+    element[0] = part.last;
+    stage.func(element) = part.value;
+  }
+  addStage(std::move(stage));
+  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
+  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
+  return true;
 }
 
 void Nest::definePointwise(DefinitionOpInterface op) {

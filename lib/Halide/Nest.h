@@ -1,7 +1,7 @@
 //===- Nest.h - The loop nest of one stored tensor --------------*- C++ -*-===//
 //
 // A stored tensor is a Func; every reduction in its formula is a Func of its own, computed
-// inside the tensor's loops. Nest.cpp, NestParts.cpp, NestSum.cpp, RowSoftmax.cpp and RowSum.cpp say what is computed,
+// inside the tensor's loops. Nest.cpp, NestSum.cpp, RowSoftmax.cpp and RowSum.cpp say what is computed,
 // NestSchedule.cpp how:
 //
 //   for rows of the tensor, in parallel:
@@ -83,7 +83,7 @@ public:
 private:
   friend class StageLowering;
 
-  /// Defines the Func part by part, if its formula differs between parts of the last index (NestParts.cpp).
+  /// Defines the Func part by part, if its formula differs between parts of the last index (Parts.h).
   bool defineParts(DefinitionOpInterface op);
   /// A reduction nested in the formula: a Func over the index variables it depends on, called where it stands.
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);

@@ -85,6 +85,8 @@ public:
   Scalar lower(mlir::Value value);
   /// The subscript of a dimension, inside of it.
   Halide::Expr subscript(ReadOp read, unsigned dimension);
+  /// The same, where the last index of the dimension is `top`.
+  Halide::Expr subscript(ReadOp read, unsigned dimension, Halide::Expr top);
   Halide::Expr expression(mlir::Value value) { return lower(value).expr; }
 
 protected:

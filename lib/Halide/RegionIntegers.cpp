@@ -188,8 +188,11 @@ Scalar RegionLowering::lowerInteger(mlir::Operation *op) {
 //===----------------------------------------------------------------------===//
 
 Expr RegionLowering::subscript(ReadOp read, unsigned dimension) {
+  return subscript(read, dimension, kernel.lastIndex(read.getTensor(), dimension));
+}
+
+Expr RegionLowering::subscript(ReadOp read, unsigned dimension, Expr top) {
   mlir::Value value = read.getSubscripts()[dimension];
-  Expr top = kernel.lastIndex(read.getTensor(), dimension);
   auto found = environment.indices.find(value);
   SizeAttr size = read.getTensor().getType().getShape()[dimension];
   if (found != environment.indices.end()) {

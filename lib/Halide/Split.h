@@ -1,8 +1,8 @@
 //===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
 //
 // Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
-// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp, SplitPairs.cpp, SplitSubscripts.cpp and SplitState.cpp
-// say what is computed, SplitSchedule.cpp how:
+// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp, SplitPairs.cpp, SplitSubscripts.cpp, SplitKeys.cpp and
+// SplitState.cpp say what is computed, SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = maximum −∞, sum 0, outputs 0            of each row
@@ -52,11 +52,13 @@ private:
     Halide::Expr key;
     Halide::Expr kept; ///< The key at which its dear subscripts are found.
     int rows;
-    bool isThere; ///< For certain, or nobody minds: its address is computed without a clamp.
+    bool isThere;          ///< For certain, or nobody minds: its address is computed without a clamp.
+    bool isOfRest = false; ///< It is read for the terms that fill no vector, which are added in a loop of their own.
   };
   /// `key`, which a loop has that ends with the last key, or which may be one of the surplus keys of a tile.
   static TileKey thatIsThere(Halide::Expr key, int rows) { return {key, key, rows, true}; }
   static TileKey thatMayBeSurplus(Halide::Expr key, int rows) { return {key, key, rows, false}; }
+  static TileKey ofRest(Halide::Expr key) { return {key, key, 1, false, true}; }
   /// The key `steps` on, to be fetched. What is kept, is kept for the chunk; there may be a second key of a pair.
   TileKey later(const TileKey &key, int steps) const {
     return {key.key + steps, Halide::min(key.key + steps, plan.chunk - 2), key.rows, true};
@@ -91,6 +93,14 @@ private:
     Halide::Func func; ///< (key, chunk, task), or (row, task) where no key changes it.
     Halide::RDom keys; ///< Defined if keys do.
     IntegerRange range;
+  };
+  /// A tensor that is made at keys where a term reads it, in loops of their own each: see SplitKeys.cpp.
+  struct KeyTensor {
+    ReadOp read;
+    int rows;          ///< Of the register tiles.
+    bool isOfRest;     ///< See TileKey.
+    Halide::Func func; ///< (last index, key, block, chunk, task)
+    int vectorised;    ///< How many of its updates, the first ones.
   };
   /// An index whose values are rows of a task: `run` of them in a row, or of several passes over as many. They read the
   /// same keys, or those of blocks of rows, which lie together at a key.
@@ -189,6 +199,18 @@ private:
                     const TileKey &key, Halide::Expr isThere = {});
   /// What terms of `op` read at `key`, one number of it; undefined where they read nothing there.
   Halide::Expr firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key);
+  /// The tensor that `read` reads, if it is made at keys.
+  TensorOp keyTensor(ReadOp read) const;
+  /// The indices of its formula where `environment` has it read, but for the last one.
+  Environment bindKeyTensor(ReadOp read, const Environment &environment, Halide::Expr last) const;
+  KeyTensor defineKeyTensor(ReadOp read, const Environment &environment, const TileKey &key);
+  bool readsKeyTensor(ReduceOp op) const;
+  /// A number of what it is made of, at the key of `environment`; undefined where that reads nothing there.
+  Halide::Expr firstReadOfKeyTensor(ReadOp read, const Environment &environment) const;
+  /// What is read of it for a row of a tile at `key`, which `environment` has.
+  Halide::Expr keyTensorAt(ReadOp read, Environment &environment, const TileKey &key);
+  /// They are computed in `loop` of `product`, over keys.
+  void scheduleKeyTensors(const Product &product, int rows, bool isOfRest, const Halide::RVar &loop);
   bool isPaired(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Environment &environment, ReduceOp op, const Halide::RDom &vectors,
                           Halide::Expr position, const TileKey &key);
@@ -242,6 +264,7 @@ private:
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::vector<Halide::Func> taskFuncs; ///< (task): what is divided for, once a task.
   std::vector<Product> products;
+  std::vector<KeyTensor> keyTensors;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,
       merged, logSumExp;
   Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, allSpans;

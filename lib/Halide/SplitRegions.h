@@ -43,13 +43,13 @@ private:
   LaneMask mask;
 };
 
-/// A term of a reduction, for a tile of `rows`: what it reads at keys is seen to be the same for all of them; what it
-/// reads for a row is packed.
+/// A term of a reduction at a key, for a tile of rows: what it reads at keys is seen to be the same for all of them; what
+/// it reads for a row is packed.
 class KeyRegion : public RegionLowering {
 public:
-  KeyRegion(Split &split, Environment &environment, int rows, LaneMask mask = {})
+  KeyRegion(Split &split, Environment &environment, Split::TileKey key, LaneMask mask = {})
       : RegionLowering(split.kernel, environment), split(split),
-        first(split.ofBlock(environment, split.blockOfTile(rows))), mask(std::move(mask)) {}
+        first(split.ofBlock(environment, split.blockOfTile(key.rows))), key(std::move(key)), mask(std::move(mask)) {}
 
 protected:
   Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
@@ -58,6 +58,7 @@ protected:
 private:
   Split &split;
   Environment first;
+  Split::TileKey key;
   LaneMask mask;
 };
 

@@ -91,6 +91,7 @@ void Split::scheduleProduct(Product &product) {
         .vectorize(all[0])
         .unroll(all[1]);
     // One row's keys follow one another, as memory is read in order; each of several rows has two sums at a time.
+    scheduleKeyTensors(product, tile.rows, /*isOfRest=*/false, all[3]);
     Func &partial = tile.partial;
     Var keys("keys$"), key("key$");
     computeInChunk(partial, LoopLevel(product.func, all[2]));
@@ -120,6 +121,7 @@ void Split::scheduleProduct(Product &product) {
   std::vector<VarOrRVar> loops = variables(product.rest, terms);
   llvm::append_range(loops, std::vector<VarOrRVar>{row, product.rest[terms]});
   product.func.update(product.tiles.size()).reorder(loops);
+  scheduleKeyTensors(product, /*rows=*/1, /*isOfRest=*/true, product.rest[terms]);
 }
 
 /// What a tile of keys adds to a register tile of the output.

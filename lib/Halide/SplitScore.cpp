@@ -30,8 +30,11 @@ Expr MaskedRegion::stored(mlir::Value value) {
 }
 
 Expr KeyRegion::stored(mlir::Value value) {
-  if (!value.getDefiningOp<ReadOp>())
+  auto read = value.getDefiningOp<ReadOp>();
+  if (!read)
     return {};
+  if (split.keyTensor(read))
+    return split.keyTensorAt(read, environment, key);
   if (environment.changesWith(value, split.k))
     return MaskedRegion(kernel, first, mask).expression(value);
   Expr found;
@@ -39,7 +42,7 @@ Expr KeyRegion::stored(mlir::Value value) {
     found = split.addPack(value, packedFormula(kernel, value, environment));
   if (!mask.hides(value))
     return found;
-  return readWhere(mask.isThere, found.defined() ? found : lowerOperation(value.getDefiningOp()).expr);
+  return readWhere(mask.isThere, found.defined() ? found : lowerOperation(read).expr);
 }
 
 Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {
@@ -99,7 +102,7 @@ Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain
   for (mlir::Region &region : op->getRegions())
     if (!region.empty())
       mask.indices.push_back(region.getArguments().back());
-  KeyRegion lowering(*this, inner, key.rows, std::move(mask));
+  KeyRegion lowering(*this, inner, key, std::move(mask));
   Expr value = reductionTerm(op, lowering);
   if (isThere.defined())
     value = select(isThere, value, identity(op.getKind(), value.type()));
@@ -130,7 +133,7 @@ void Split::addRest(const Environment &environment, Product &product) {
   product.rest = tiles(1, sizes);
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
-  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], thatMayBeSurplus(restKey, 1));
+  Expr more = term(environment, product.op, product.rest, whole + product.rest[0], ofRest(restKey));
   product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
 }
 
@@ -148,6 +151,8 @@ Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileK
   if (!found)
     return {};
   Environment first = ofBlock(inner, blockOfTile(key.rows));
+  if (keyTensor(found))
+    return firstReadOfKeyTensor(found, first);
   return PlainRegion(kernel, first).expression(found.getResult());
 }
 
@@ -192,7 +197,8 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
     Expr last = Halide::unsafe_promise_clamped(position, 0, size - 1);
     return term(environment, product.op, terms, last, key, position < size);
   };
-  addTerms(product, tile, vectors, ofWhole, /*isFetched=*/true);
+  bool readsKeyTensor = this->readsKeyTensor(product.op);
+  addTerms(product, tile, vectors, ofWhole, /*isFetched=*/!readsKeyTensor);
   addTerms(product, tile, restVectors, ofRest, /*isFetched=*/false);
 
   tile.keys = tiles(keysOfTile, {Expr(keysOfTile), Expr(rowTile.rows)}, &rowTile);
@@ -202,8 +208,8 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
     values.push_back(tile.partial(at({index, tile.keys[0], tile.keys[3]}, ofRow)));
   bool isSum = kind == ReduceKind::Sum && type == Halide::Float(32);
   Expr joined = isSum ? sumOfLanes(values) : combineTree(kind, values), first = tile.keys[3] * keysOfTile;
-  product.func(at({first + tile.keys[0]}, ofRow)) =
-      beforeNextPages(joined, thatMayBeSurplus(first, tile.rows), keysOfTile, [&](const TileKey &key) {
+  product.func(at({first + tile.keys[0]}, ofRow)) = beforeNextPages(
+      joined, thatMayBeSurplus(first, readsKeyTensor ? 1 : tile.rows), keysOfTile, [&](const TileKey &key) {
         Expr read = firstReadOf(environment, product.op, key);
         return read.defined() ? Halide::Internal::substitute(row.name(), ofRow, read) : Expr();
       });
@@ -226,7 +232,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   for (unsigned dimension = count; dimension > 0; --dimension)
     indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
   bindReduction(product.op, inner, indices);
-  KeyRegion lowering(*this, inner, 1);
+  KeyRegion lowering(*this, inner, thatMayBeSurplus(key, 1));
   Expr value = atEachStep(kind, reductionTerm(product.op, lowering), product.rest[1]);
   product.func(stageVars({k})) = Halide::undef(value.type());
   product.func(at({product.keys[1] * lanes + product.keys[0]})) = identity(kind, value.type());

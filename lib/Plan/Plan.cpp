@@ -4,6 +4,7 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
+#include "attn/Analysis/KeyTensors.h"
 #include "attn/Analysis/PlacedSum.h"
 #include "attn/Analysis/Scan.h"
 #include "attn/Analysis/SharedKeys.h"
@@ -212,6 +213,18 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   return plan;
 }
 
+/// What a sum makes at keys where these are split, no step stores for it.
+static void chooseKeyTensors(Plan &plan) {
+  for (SumPlan &sum : plan.sums)
+    for (const PlanVariant &variant : sum.variants)
+      if (variant.kind == PlanKind::Split) {
+        sum.keyTensors = keyTensors(llvm::cast<WeightedSumOp>(sum.statement));
+        SizeLimit always{SizeAttr::constant(sum.statement->getContext(), 0), 0};
+        for (TensorOp tensor : sum.keyTensors)
+          plan.unread.push_back({tensor, tensor.getName().str(), variant.limit.value_or(always)});
+      }
+}
+
 llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const PlanOptions &options) {
   if (llvm::Error error = checkSettings(options.settings))
     return error;
@@ -247,7 +260,9 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       for (const SizeLimit &calls : findUnreadCalls(statement.getResult()))
         plan.unread.push_back({statement, statement.getName().str(), calls});
   });
-  if (machine.device != Device::Cpu)
+  if (machine.device == Device::Cpu)
+    chooseKeyTensors(plan);
+  else
     plan.chooseForGpu(computesInF64(kernel));
   // A device is told of no keys: see docs/plans.md.
   plan.blocks = findPairBlocks(kernel, /*mayCutKeys=*/!plan.gpu);

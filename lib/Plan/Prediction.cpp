@@ -175,12 +175,12 @@ static void addFused(mlir::Operation *op, const Plan &plan, llvm::SetVector<mlir
         fused.insert(producer);
 }
 
-/// What is read of tensors by these formulas, once each.
-static double bytesRead(llvm::ArrayRef<mlir::Operation *> statements, const SizeValues &sizes) {
+/// What is read of tensors that are there before, once each.
+static double bytesRead(const llvm::SetVector<mlir::Operation *> &statements, const SizeValues &sizes) {
   llvm::SetVector<mlir::Value> tensors;
   for (mlir::Operation *statement : statements)
     statement->walk([&](ReadOp read) {
-      if (!read.getTensor().getDefiningOp<SoftmaxOp>())
+      if (!statements.contains(read.getTensor().getDefiningOp()))
         tensors.insert(read.getTensor());
     });
   double total = 0;
@@ -209,6 +209,8 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
     PlanKind kind = variantFor(plan.variants(&op), sizes).kind;
     if (kind == PlanKind::None)
       continue;
+    if (kind == PlanKind::Split)
+      fused.insert_range(plan.sum(&op).keyTensors);
     StepPrediction step;
     step.name = softmax ? (softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName()).str()
                         : llvm::cast<DefinitionOpInterface>(op).getName().str();
@@ -218,7 +220,7 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
       step.flops += cost.flops.evaluate(sizes);
       calls += cost.calls.evaluate(sizes);
     }
-    step.bytes = bytesRead(fused.getArrayRef(), sizes) + bytes(op.getResult(0), sizes);
+    step.bytes = bytesRead(fused, sizes) + bytes(op.getResult(0), sizes);
     // By rows and of other statements, half of the multiply-adds that could begin.
     double share = plan.matrix(&op) ? 0.85 : 0.5;
     double clocks = (step.flops / 2 / share + calls * callInstructions) / plan.lanes / machine.multiplyAdds;

@@ -65,11 +65,15 @@ static llvm::StringRef nameOf(PlanKind kind, llvm::StringRef nest) {
 
 void SumPlan::print(llvm::raw_ostream &os, llvm::StringRef nest) const {
   os << "sum " << name << ": ";
-  for (const PlanVariant &variant : variants)
+  for (const PlanVariant &variant : variants) {
+    os << nameOf(variant.kind, nest);
+    if (variant.kind == PlanKind::Split && !keyTensors.empty())
+      os << " (" << llvm::join(llvm::map_range(keyTensors, [](TensorOp each) { return each.getName(); }), ", ")
+         << " made at keys)";
     if (variant.limit)
-      os << nameOf(variant.kind, nest) << " for at most " << variant.limit->atMost << ' ' << queryName << ", else ";
-    else
-      os << nameOf(variant.kind, nest) << '\n';
+      os << " for at most " << variant.limit->atMost << ' ' << queryName << ", else ";
+  }
+  os << '\n';
 }
 
 void Plan::print(llvm::raw_ostream &os) const {
@@ -108,8 +112,12 @@ void Plan::print(llvm::raw_ostream &os) const {
   for (const ScanPlan &scan : scans)
     os << "scan " << scan.name << ": a running total along " << scan.end
        << (scan.isReversed ? ", from the last to the first\n" : "\n");
-  for (const UnreadPlan &calls : unread)
-    os << "not computed: " << calls.name << " where " << calls.calls.size.str() << " <= " << calls.calls.atMost << '\n';
+  for (const UnreadPlan &calls : unread) {
+    os << "not computed: " << calls.name;
+    if (!calls.calls.size.isConstant())
+      os << " where " << calls.calls.size.str() << " <= " << calls.calls.atMost;
+    os << '\n';
+  }
   printBlocks(os);
 }
 

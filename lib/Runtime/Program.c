@@ -46,13 +46,14 @@ static int describe_intermediates(const attn_signature *signature, const attn_ru
   return error;
 }
 
-/* On a GPU the step that writes a tensor makes room for it. */
+/* On a GPU the step that writes a tensor makes room for it. What no step writes in this call has one element: a step
+ * that would read it in another call is given its buffer, and Halide takes one without memory for a question. */
 static int allocate(const attn_signature *signature, const attn_run_state *call, const attn_tensor *tensor,
-                    attn_halide_buffer *buffer) {
+                    int is_written, attn_halide_buffer *buffer) {
   if (call->program->device)
     return 0;
   int64_t last = 0; /* the position of the last element */
-  for (int32_t i = 0; i < buffer->dimensions; ++i)
+  for (int32_t i = 0; is_written && i < buffer->dimensions; ++i)
     last += (int64_t)(buffer->dimension[i].extent - 1) * buffer->dimension[i].stride;
   buffer->host = halide_malloc(0, (size_t)((last + 1) * attn_element_bytes(tensor)));
   if (buffer->host)
@@ -152,9 +153,10 @@ static int run_steps(const attn_signature *signature, const attn_run_state *call
   for (int64_t step = 0, next; !error && step < program->step_count; step = next) {
     int in_blocks = blocks != blocks_end && blocks->first == step;
     next = in_blocks ? blocks->end : step + 1;
+    int is_computed = in_blocks || attn_choose_variant(&program->steps[step], call->sizes)->function;
     for (int64_t i = 0; !error && i < program->intermediate_count; ++i)
       if (program->intermediates[i].written == step)
-        error = allocate(signature, call, &program->intermediates[i].tensor, &call->buffers[i]);
+        error = allocate(signature, call, &program->intermediates[i].tensor, is_computed, &call->buffers[i]);
     if (!error)
       error = in_blocks ? attn_run_blocks(signature, call, blocks++) : run_one(signature, call, &grid, step);
     for (int64_t i = 0; i < program->intermediate_count; ++i)

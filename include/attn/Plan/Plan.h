@@ -112,6 +112,8 @@ struct SumPlan {
   std::string name;                     ///< Of the sum.
   std::string queryName;                ///< Of the query index, if it has one.
   std::vector<PlanVariant> variants;    ///< The first that suits a call; the last is for every call.
+  /// Where keys are split: what is made at keys rather than stored before (attn/Analysis/KeyTensors.h).
+  llvm::SmallVector<TensorOp> keyTensors = {};
 
   bool has(PlanKind kind) const;
   /// `nest` is what the plan that fits everything is called.

@@ -1,20 +1,7 @@
-//===- NestParts.cpp - Formulas that differ between parts of a row ---------===//
-//
-//   turned[n, d] = k[n, d] * cosine[n, d % (D // 2)] + select(d < D // 2, -k[n, d + D // 2], k[n, d - D // 2]) * …
-//
-// In vectors along d, remainder and condition have a value of their own for each lane, and every read is a gather. In
-// each half of a row they have one for all:
-//
-//   for d < D // 2:  turned[n, d]          = k[n, d] * cosine[n, d] - k[n, d + D // 2] * …
-//   for d < D // 2:  turned[n, d + D // 2] = k[n, d + D // 2] * cosine[n, d] + k[n, d] * …
-//   for d < D % 2:   turned[n, d + D // 2 * 2], as it is written
-//
-// So it is with elements that lie side by side: where a formula has d % 2 and d // 2 the parts are every other element.
-//
-//===----------------------------------------------------------------------===//
+//===- Parts.cpp - Formulas that differ between parts of a row -------------===//
 
+#include "Parts.h"
 #include "Mathematics.h"
-#include "Nest.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -159,41 +146,27 @@ static std::optional<Parts> findParts(DefinitionOpInterface op) {
   return std::nullopt;
 }
 
-bool Nest::defineParts(DefinitionOpInterface op) {
+std::vector<PartFormula> partFormulas(StepLowering &kernel, DefinitionOpInterface op,
+                                      llvm::function_ref<Environment(Expr last)> bind) {
   // A block has some values of an index: what lies beside them is not there.
   std::optional<Parts> parts = kernel.isInBlocks() ? std::nullopt : findParts(op);
   if (!parts)
-    return false;
-  Stage stage;
-  stage.kind = Stage::Kind::Parts;
-  stage.func = Halide::Func(kernel.uniqueName(name + "_parts"));
-  stage.vars = vars;
+    return {};
   Expr length = extent(kernel, parts->length), whole = parts->count * length;
-  std::vector<Expr> element(vars.begin(), vars.end());
   Halide::Type type = computeType(mlir::cast<AttnTensorType>(op.getDefinedTensor().getType()).getElementType());
-  stage.func(vars) = Halide::undef(type);
-  auto bind = [&](Expr last) {
-    Environment environment;
-    for (auto [index, var] : llvm::zip_equal(op.getBody().getArguments(), llvm::reverse(vars)))
-      environment.bind(index, var);
-    environment.indices[parts->index] = {last, {}, false, {}};
-    element[0] = last;
-    return environment;
-  };
+  std::vector<PartFormula> formulas;
   for (int number = 0; number < parts->count; ++number) {
     RDom within(0, length);
-    Environment environment = bind(parts->at(number, within.x, length));
+    Expr last = parts->at(number, within.x, length);
+    Environment environment = bind(last);
     PartRegion lowering(kernel, environment, *parts, number, within.x);
-    stage.func(element) = cast(type, lowering.expression(yielded(op.getBody())));
+    formulas.push_back({within, last, cast(type, lowering.expression(yielded(op.getBody())))});
   }
   RDom rest(0, extent(kernel, indexSize(parts->index)) - whole);
-  Environment environment = bind(whole + rest.x);
-  stage.func(element) = cast(type, PlainRegion(kernel, environment).expression(yielded(op.getBody())));
-  Expr value = stage.func(std::vector<Expr>(vars.begin(), vars.end()));
-  addStage(std::move(stage));
-  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
-  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
-  return true;
+  Expr last = whole + rest.x;
+  Environment environment = bind(last);
+  formulas.push_back({rest, last, cast(type, PlainRegion(kernel, environment).expression(yielded(op.getBody())))});
+  return formulas;
 }
 
 } // namespace attn::lowering

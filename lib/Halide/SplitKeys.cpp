@@ -1,0 +1,98 @@
+//===- SplitKeys.cpp - The split plan: what is made of keys -----------------===//
+//
+// A tensor that scores alone read, a row of it at a key (attn/Analysis/KeyTensors.h), such as keys that are turned by
+// their positions, is not stored for all keys: a register tile of the scores has the rows of its keys made before it,
+// where they stay in the first cache.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Mathematics.h"
+#include "Parts.h"
+#include "SplitRegions.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::LoopLevel;
+using Halide::RDom;
+using Halide::RVar;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace attn::lowering {
+
+TensorOp Split::keyTensor(ReadOp read) const {
+  auto tensor = read.getTensor().getDefiningOp<TensorOp>();
+  return tensor && llvm::is_contained(kernel.plan.sum(op).keyTensors, tensor) ? tensor : TensorOp();
+}
+
+Environment Split::bindKeyTensor(ReadOp read, const Environment &environment, Expr last) const {
+  Environment reading = environment, result;
+  PlainRegion subscripts(kernel, reading);
+  mlir::Block::BlockArgListType indices = keyTensor(read).getBody().getArguments();
+  for (auto [position, index] : llvm::enumerate(indices.drop_back()))
+    result.indices[index].expr = subscripts.subscript(read, position, lastIndex(kernel, indexSize(index)));
+  result.indices[indices.back()].expr = last;
+  return result;
+}
+
+Split::KeyTensor Split::defineKeyTensor(ReadOp read, const Environment &environment, const TileKey &key) {
+  TensorOp tensor = keyTensor(read);
+  Environment ofKey = ofBlock(environment, block);
+  ofKey.rebind(k, keyBinding(k));
+  auto bind = [&](Expr last) { return bindKeyTensor(read, ofKey, last); };
+  std::vector<PartFormula> parts = partFormulas(kernel, tensor, bind);
+  Func func(kernel.uniqueName(tensor.getName()));
+  KeyTensor result{read, key.rows, key.isOfRest, func, std::max<int>(parts.size() - 1, 1)};
+  if (parts.empty()) {
+    RDom all(0, extent(kernel, indexSize(tensor.getBody().getArguments().back())));
+    Environment inner = bind(all.x);
+    parts.push_back({all, all.x, PlainRegion(kernel, inner).expression(yielded(tensor.getBody()))});
+  }
+  Halide::Type type = storageType(tensor.getResult().getType().getElementType());
+  Var last("last$");
+  func(last, k, block, chunk, task) = Halide::undef(type);
+  for (const PartFormula &part : parts)
+    func(part.last, k, block, chunk, task) = convert(part.value, type);
+  return result;
+}
+
+Expr Split::keyTensorAt(ReadOp read, Environment &environment, const TileKey &key) {
+  auto found = llvm::find_if(keyTensors, [&](const KeyTensor &each) {
+    return each.read == read && each.rows == key.rows && each.isOfRest == key.isOfRest;
+  });
+  if (found == keyTensors.end())
+    found = keyTensors.insert(found, defineKeyTensor(read, environment, key));
+  Expr last = environment.indices.find(read.getSubscripts().back())->second.expr;
+  return cast(computeType(read.getType()), found->func(last, key.key, blockOfTile(key.rows), chunk, task));
+}
+
+bool Split::readsKeyTensor(ReduceOp op) const {
+  return llvm::any_of(op.getBody().getOps<ReadOp>(), [&](ReadOp read) { return keyTensor(read); });
+}
+
+Expr Split::firstReadOfKeyTensor(ReadOp read, const Environment &environment) const {
+  Environment inner = bindKeyTensor(read, environment, 0);
+  for (ReadOp source : keyTensor(read).getBody().getOps<ReadOp>())
+    for (mlir::BlockArgument index : dependence(source.getSubscripts()))
+      if (environment.changesWith(read.getSubscripts()[index.getArgNumber()], k))
+        return PlainRegion(kernel, inner).expression(source.getResult());
+  return {};
+}
+
+void Split::scheduleKeyTensors(const Product &product, int rows, bool isOfRest, const RVar &loop) {
+  for (KeyTensor &each : keyTensors) {
+    if (each.read->getParentOp() != product.op || each.rows != rows || each.isOfRest != isOfRest)
+      continue;
+    computeInChunk(each.func, LoopLevel(product.func, loop));
+    each.func.align_storage(each.func.args()[0], lanes);
+    for (int number = 0; number < each.vectorised; ++number) {
+      Halide::Stage part = each.func.update(number);
+      RVar within(part.get_schedule().rvars()[0].var), vectors("vectors$"), ofVector("lane$");
+      part.split(within, vectors, ofVector, lanes, TailStrategy::GuardWithIf)
+          .vectorize(ofVector)
+          .partition(vectors, Halide::Partition::Always);
+    }
+  }
+}
+
+} // namespace attn::lowering
