@@ -301,20 +301,19 @@ bool Nest::defineParts(DefinitionOpInterface op) {
   stage.kind = Stage::Kind::Parts;
   stage.func = Func(kernel.uniqueName(name + "_parts"));
   stage.vars = vars;
-  stage.func(vars) = Halide::undef(parts.front().value.type());
-  std::vector<Expr> element(vars.begin(), vars.end());
-  Expr value = stage.func(element);
-  for (const PartFormula &part : parts) {
-    element[0] = part.last;
-    stage.func(element) = part.value;
-  }
+  defineByParts(stage.func, parts, llvm::ArrayRef(vars).drop_front(), parts.front().value.type());
+  func(vars) =
+      convert(stage.func(std::vector<Expr>(vars.begin(), vars.end())), kernel.typeInMemory(op.getDefinedTensor()));
   addStage(std::move(stage));
-  value = kernel.withEarlierBlocks(value, op.getDefinedTensor(), {vars.begin(), vars.end()});
-  func(vars) = convert(value, kernel.typeInMemory(op.getDefinedTensor()));
   return true;
 }
 
 void Nest::definePointwise(DefinitionOpInterface op) {
+  if (!vars.empty() && op.getBody().getOps<ReduceOp>().empty()) {
+    constexpr int elementsOfTask = 4096;
+    Expr columns = Halide::max(kernel.values(op.getBody().getArguments().back()).count, 1);
+    rowsOfTask = kernel.derivedSize("task_rows", Halide::min(elementsOfTask / columns, 64), 1);
+  }
   if (defineParts(op))
     return;
   Environment environment;

@@ -122,6 +122,8 @@ private:
   StepLowering &kernel;
   std::string name;
   bool lanes = true; ///< vars[0] is vectorised; otherwise it is one of the rows.
+  /// Where rows have few instructions each: how many in a row one task has. Undefined where a row is a task.
+  Halide::Expr rowsOfTask;
   std::vector<Stage> stages;
   std::optional<Halide::Var> innermostRow; ///< Of `vars`, if its values follow one another out of turn.
   std::optional<Halide::Var> rowLoop, laneLoop;

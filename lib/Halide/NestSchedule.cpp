@@ -1,6 +1,7 @@
 //===- NestSchedule.cpp - How the stages of a nest are computed ------------===//
 
 #include "Nest.h"
+#include "Parts.h"
 
 #include <algorithm>
 
@@ -64,10 +65,8 @@ void Nest::scheduleStage(Stage &stage) {
     break;
   }
   case Stage::Kind::Parts:
-    for (int number = 0; number + 1 < stage.func.num_update_definitions(); ++number) {
-      Halide::Stage part = stage.func.update(number);
-      part.vectorize(Halide::RVar(part.get_schedule().rvars()[0].var), width, TailStrategy::GuardWithIf);
-    }
+    stage.func.store_in(Halide::MemoryType::Stack);
+    vectorizeParts(stage.func, width);
     break;
   case Stage::Kind::Rows:
     if (stage.partial.defined())
@@ -127,8 +126,14 @@ void Nest::schedule() {
     for (; rows.size() > 2; rows.pop_back()) // of three that are one loop, Halide takes the second for a whole one
       func.parallel(rows.back());
   }
-  if (!rows.empty())
+  if (rowsOfTask.defined() && !rows.empty()) {
+    Var within("row$");
+    func.split(rows.front(), rows.front(), within, rowsOfTask, TailStrategy::GuardWithIf);
+    inParallel(func, rows);
+    rowLoop = within;
+  } else if (!rows.empty()) {
     rowLoop = inParallel(func, rows);
+  }
   for (Stage &stage : stages)
     scheduleStage(stage);
 }

@@ -8,6 +8,7 @@
 using Halide::cast;
 using Halide::Expr;
 using Halide::RDom;
+using Halide::RVar;
 
 namespace attn::lowering {
 
@@ -167,6 +168,29 @@ std::vector<PartFormula> partFormulas(StepLowering &kernel, DefinitionOpInterfac
   Environment environment = bind(last);
   formulas.push_back({rest, last, cast(type, PlainRegion(kernel, environment).expression(yielded(op.getBody())))});
   return formulas;
+}
+
+void defineByParts(Halide::Func func, llvm::ArrayRef<PartFormula> parts, llvm::ArrayRef<Halide::Var> others,
+                   Halide::Type type) {
+  std::vector<Halide::Var> vars = {Halide::Var("last$")};
+  vars.insert(vars.end(), others.begin(), others.end());
+  func(vars) = Halide::undef(type);
+  std::vector<Expr> element(vars.begin(), vars.end());
+  for (const PartFormula &part : parts) {
+    element.front() = part.last;
+    func(element) = convert(part.value, type);
+  }
+}
+
+void vectorizeParts(Halide::Func func, int lanes) {
+  int updates = func.num_update_definitions();
+  for (int number = 0; number < std::max(updates - 1, 1); ++number) {
+    Halide::Stage part = func.update(number);
+    RVar within(part.get_schedule().rvars()[0].var), vector("vector$"), lane("lane$");
+    part.split(within, vector, lane, lanes, Halide::TailStrategy::GuardWithIf)
+        .vectorize(lane)
+        .partition(vector, Halide::Partition::Always);
+  }
 }
 
 } // namespace attn::lowering

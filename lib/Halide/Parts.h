@@ -33,6 +33,13 @@ struct PartFormula {
 std::vector<PartFormula> partFormulas(StepLowering &kernel, DefinitionOpInterface op,
                                       llvm::function_ref<Environment(Halide::Expr last)> bind);
 
+/// Defines `func` over the last index and `others`, with elements of `type`: an update for each of `parts`.
+void defineByParts(Halide::Func func, llvm::ArrayRef<PartFormula> parts, llvm::ArrayRef<Halide::Var> others,
+                   Halide::Type type);
+
+/// Those updates run in vectors of `lanes`, but for the last of several.
+void vectorizeParts(Halide::Func func, int lanes);
+
 } // namespace attn::lowering
 
 #endif // ATTN_LIB_HALIDE_PARTS_H

@@ -100,7 +100,6 @@ private:
     int rows;          ///< Of the register tiles.
     bool isOfRest;     ///< See TileKey.
     Halide::Func func; ///< (last index, key, block, chunk, task)
-    int vectorised;    ///< How many of its updates, the first ones.
   };
   /// An index whose values are rows of a task: `run` of them in a row, or of several passes over as many. They read the
   /// same keys, or those of blocks of rows, which lie together at a key.

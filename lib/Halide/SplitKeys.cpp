@@ -15,8 +15,6 @@ using Halide::Func;
 using Halide::LoopLevel;
 using Halide::RDom;
 using Halide::RVar;
-using Halide::TailStrategy;
-using Halide::Var;
 
 namespace attn::lowering {
 
@@ -41,18 +39,14 @@ Split::KeyTensor Split::defineKeyTensor(ReadOp read, const Environment &environm
   ofKey.rebind(k, keyBinding(k));
   auto bind = [&](Expr last) { return bindKeyTensor(read, ofKey, last); };
   std::vector<PartFormula> parts = partFormulas(kernel, tensor, bind);
-  Func func(kernel.uniqueName(tensor.getName()));
-  KeyTensor result{read, key.rows, key.isOfRest, func, std::max<int>(parts.size() - 1, 1)};
   if (parts.empty()) {
     RDom all(0, extent(kernel, indexSize(tensor.getBody().getArguments().back())));
     Environment inner = bind(all.x);
     parts.push_back({all, all.x, PlainRegion(kernel, inner).expression(yielded(tensor.getBody()))});
   }
-  Halide::Type type = storageType(tensor.getResult().getType().getElementType());
-  Var last("last$");
-  func(last, k, block, chunk, task) = Halide::undef(type);
-  for (const PartFormula &part : parts)
-    func(part.last, k, block, chunk, task) = convert(part.value, type);
+  KeyTensor result{read, key.rows, key.isOfRest, Func(kernel.uniqueName(tensor.getName()))};
+  defineByParts(result.func, parts, {k, block, chunk, task},
+                storageType(tensor.getResult().getType().getElementType()));
   return result;
 }
 
@@ -84,14 +78,8 @@ void Split::scheduleKeyTensors(const Product &product, int rows, bool isOfRest, 
     if (each.read->getParentOp() != product.op || each.rows != rows || each.isOfRest != isOfRest)
       continue;
     computeInChunk(each.func, LoopLevel(product.func, loop));
-    each.func.align_storage(each.func.args()[0], lanes);
-    for (int number = 0; number < each.vectorised; ++number) {
-      Halide::Stage part = each.func.update(number);
-      RVar within(part.get_schedule().rvars()[0].var), vectors("vectors$"), ofVector("lane$");
-      part.split(within, vectors, ofVector, lanes, TailStrategy::GuardWithIf)
-          .vectorize(ofVector)
-          .partition(vectors, Halide::Partition::Always);
-    }
+    each.func.align_storage(each.func.args()[0], lanes).store_in(Halide::MemoryType::Stack);
+    vectorizeParts(each.func, lanes);
   }
 }
 
