@@ -167,14 +167,23 @@ void Tile::defineOutput() {
   if (pairsWeights) {
     definePairedOutput();
   } else {
-    outputKeys = keysOfBlock(plan.block, plan.keyUnroll);
-    Expr key = block * static_cast<int>(plan.block) + keyOf(outputKeys);
-    Environment environment = bind(op.getBody(), keyBinding(key));
-    TileRegion lowering(*this, environment, false);
+    // A loop that ends with the last key: what is read there has no clamp.
+    outputKeys = RDom(0, static_cast<int>(plan.block));
+    Expr key = block * static_cast<int>(plan.block) + outputKeys.x;
+    visitRange(outputKeys, key, 1);
+    IndexBinding binding = keyBinding(key);
+    Environment environment = bind(op.getBody(), binding);
     mlir::Value value = yielded(op.getBody(), 1);
-    outputBlock(blockAt) =
-        plusWeighted(op, outputBlock(blockAt), weights(at(q, key)),
-                     isNarrow(value, environment) ? addWidened(value, environment) : lowering.expression(value));
+    Expr values;
+    if (isNarrow(value, environment)) {
+      values = addWidened(value, environment);
+    } else {
+      binding.expr = Halide::unsafe_promise_clamped(binding.expr, 0, Halide::max(keyCount, 1) - 1);
+      binding.padded = false;
+      environment.indices[keyArgument] = binding;
+      values = TileRegion(*this, environment, false).expression(value);
+    }
+    outputBlock(blockAt) = plusWeighted(op, outputBlock(blockAt), weights(at(q, key)), values);
   }
   outputBlocks = blocksOfChunk(outputBlockSize());
   blockAt[2] = outputBlocks.x;

@@ -161,7 +161,9 @@ void Tile::schedule() {
       .vectorize(q, lanes)
       .unroll(q)
       .unroll(e);
-  outputBlock.update().reorder(q, e, outputKeys.x, outputKeys.y).vectorize(q, lanes).unroll(q).unroll(e);
+  std::vector<VarOrRVar> loops = {q, e};
+  llvm::append_range(loops, variables(outputKeys));
+  outputBlock.update().reorder(loops).vectorize(q, lanes).unroll(q).unroll(e);
 }
 
 } // namespace attn::lowering
