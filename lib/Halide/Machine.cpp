@@ -119,6 +119,26 @@ static bool canRunHere(const Target &target) {
   return true;
 }
 
+/// `target` with the features that others imply, as Halide has them for a host: x86-64-linux-avx512_skylake has AVX2 and
+/// 32 registers, too.
+static Target withImplied(Target target) {
+  auto imply = [&](Target::Feature given, std::initializer_list<Target::Feature> others) {
+    for (Target::Feature other : others)
+      if (target.has_feature(given))
+        target.set_feature(other);
+  };
+  imply(Target::AVX512_SapphireRapids, {Target::AVX512_Cannonlake});
+  imply(Target::AVX512_Zen5, {Target::AVX512_Zen4});
+  imply(Target::AVX512_Zen4, {Target::AVX512_Cannonlake});
+  imply(Target::AVX512_Cannonlake, {Target::AVX512_Skylake});
+  imply(Target::AVX512_Skylake, {Target::AVX512});
+  imply(Target::AVX512_KNL, {Target::AVX512});
+  imply(Target::AVX512, {Target::AVX2});
+  imply(Target::AVX2, {Target::AVX, Target::F16C, Target::FMA});
+  imply(Target::AVX, {Target::SSE41});
+  return target;
+}
+
 static llvm::Expected<Machine> describeMachine(llvm::StringRef given) {
   Target target;
   std::string text = given.str();
@@ -153,6 +173,7 @@ static llvm::Expected<Machine> describeMachine(llvm::StringRef given) {
     return device.takeError();
   if (llvm::Error error = checkFeatures(target))
     return error;
+  target = withImplied(target);
   Machine machine;
   machine.device = *device;
   machine.runsHere = text == "host" || canRunHere(target);

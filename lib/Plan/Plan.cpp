@@ -47,12 +47,15 @@ namespace {
 class Clocks {
 public:
   Clocks(WeightedSumOp sum, const Plan &plan, const Machine &machine)
-      : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())) {}
+      : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())) {
+    for (TensorOp tensor : keyTensors(sum))
+      stored += storedClocks(tensor, machine, sizes);
+  }
 
   double of(PlanKind kind, int64_t queries) {
     if (kind == PlanKind::Split)
       return splitClocks(sum, plan.split, plan.lanes, machine, sizes, queries);
-    return tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes, queries);
+    return tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes, queries) + stored;
   }
 
   bool isSplit(int64_t queries) {
@@ -69,17 +72,19 @@ public:
     return limit;
   }
 
-  /// The most queries for which narrow tiles are quicker, on average over what the last wide tile may have. One less
-  /// than a multiple of a wide tile, so that where all are full they are wide.
-  int64_t narrowLimit() {
+  /// The most queries for which narrow tiles are quicker, on average over what the last wide tile may have, but for the
+  /// queries for which keys are split. One less than a multiple of a wide tile, so that where all are full they are
+  /// wide.
+  int64_t narrowLimit(int64_t splitLimit) {
     for (int64_t tiles = 16; tiles > 0; tiles /= 2) {
       double narrow = 0, wide = 0;
-      for (unsigned fewer = 1; fewer <= plan.tile.queries; ++fewer) {
-        narrow += of(PlanKind::NarrowTiles, tiles * plan.tile.queries - fewer);
-        wide += of(PlanKind::Tiles, tiles * plan.tile.queries - fewer);
+      int64_t full = tiles * plan.tile.queries;
+      for (int64_t queries = std::max<int64_t>(full - plan.tile.queries, splitLimit + 1); queries < full; ++queries) {
+        narrow += of(PlanKind::NarrowTiles, queries);
+        wide += of(PlanKind::Tiles, queries);
       }
       if (narrow < wide)
-        return tiles * plan.tile.queries - 1;
+        return full - 1;
     }
     return 0;
   }
@@ -89,6 +94,7 @@ private:
   const Plan &plan;
   const Machine &machine;
   SizeValues sizes;
+  double stored = 0; ///< Of what is made at keys, if these are split, and stored before otherwise.
 };
 } // namespace
 
@@ -117,7 +123,7 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
     return result;
   }
   int64_t split = plan.splitQueries ? *plan.splitQueries : clocks.splitLimit();
-  int64_t narrow = plan.narrowQueries ? *plan.narrowQueries : clocks.narrowLimit();
+  int64_t narrow = plan.narrowQueries ? *plan.narrowQueries : clocks.narrowLimit(split);
   if (split > 0)
     result.variants.push_back({PlanKind::Split, SizeLimit{size, split}});
   if (narrow > split)

@@ -5,6 +5,7 @@
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
+#include "attn/Analysis/SharedKeys.h"
 
 #include <cmath>
 
@@ -18,9 +19,13 @@ static constexpr double callInstructions = 30;
 static constexpr double multiplyAddLatency = 4;
 /// Loads that begin in a clock.
 static constexpr double loads = 2;
+/// Instructions that begin in a clock, of any kind.
+static constexpr double instructionsAtOnce = 4;
 /// Bytes that come from the second cache in a clock, half of the time while something else is done: where a tile's keys
 /// and values are.
 static constexpr double secondCacheBytes = 64;
+/// Bytes that come from beyond it in a clock: keys and values, when they are read first.
+static constexpr double thirdCacheBytes = 16;
 
 //===----------------------------------------------------------------------===//
 // Sizes
@@ -111,17 +116,24 @@ struct SumWork {
       }
   }
 
+  /// Bytes of keys and values, of each set of queries.
+  double keysRead() const { return rows / std::max(queries, 1.0) * keys * (multiplyAdds + columns) * 4; }
+
   double rows, queries, keys, columns;
   double multiplyAdds = 0; ///< Of a score.
   double instructions = 2; ///< Of a score, beside its products.
 };
 } // namespace
 
-/// Clocks of a multiply-add in a register tile of `vectors` by `unroll`.
+/// Clocks of a multiply-add in a register tile of `vectors` by `unroll` numbers, which are broadcast: with 16
+/// registers, by an instruction each.
 static double tileClocks(double vectors, double unroll, const Machine &machine) {
   double accumulators = vectors * unroll;
-  double clocks = std::max(
-      {1.0 / machine.multiplyAdds, (vectors + unroll) / (loads * accumulators), multiplyAddLatency / accumulators});
+  double broadcasts = machine.vectorRegisters < 32 ? unroll : 0;
+  constexpr double loop = 3; // its counters
+  double instructions = accumulators + vectors + broadcasts + loop;
+  double clocks = std::max({1.0 / machine.multiplyAdds, (vectors + unroll) / (loads * accumulators),
+                            instructions / (instructionsAtOnce * accumulators), multiplyAddLatency / accumulators});
   bool fits = accumulators + vectors + 1 <= machine.vectorRegisters;
   return fits ? clocks : clocks + 2 / loads; // an accumulator is stored and loaded
 }
@@ -139,7 +151,7 @@ double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine 
                   (work.multiplyAdds + columns) * 4 / secondCacheBytes;
   double merges = std::ceil(work.keys / tile.chunk) * columns * vectors * 4 / machine.multiplyAdds;
   double transposition = (work.multiplyAdds + columns) * vectors * 4;
-  return tiles * (keys * perKey + merges + transposition);
+  return tiles * (keys * perKey + merges + transposition) + work.keysRead() / thirdCacheBytes;
 }
 
 /// Lanes lie along the terms of a score, so that they are added up for each score; an output's accumulators are loaded
@@ -147,12 +159,26 @@ double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine 
 double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lanes, const Machine &machine,
                          const SizeValues &sizes, std::optional<int64_t> queries) {
   SumWork work(sum, sizes, queries);
-  double clock = std::max(1.0, 1.0 / machine.multiplyAdds);
-  double score = std::ceil(work.multiplyAdds / lanes) * clock + 15.0 / 4 / machine.multiplyAdds;
+  // Two loads for a multiply-add, but fewer in register tiles of rows that share keys.
+  bool isShared = work.queries > 1 && llvm::any_of(sharedKeys(sum), [&](const SharedKeys &index) {
+                    return index.position() == static_cast<unsigned>(sum.getQuery());
+                  });
+  auto clocksOf = [&](double rows, double others) {
+    double loadsOfEach = isShared ? (rows + others) / (rows * others) : 2;
+    return std::max(1.0 / machine.multiplyAdds, loadsOfEach / loads);
+  };
+  double score = std::ceil(work.multiplyAdds / lanes) * clocksOf(split.rowTile, split.scoreKeysOfSeveral()) +
+                 15.0 / 4 / machine.multiplyAdds;
   double softmax = work.instructions / lanes / machine.multiplyAdds;
-  double output = std::ceil(work.columns / lanes) * (clock + 2.0 / split.keyTile);
+  double output =
+      std::ceil(work.columns / lanes) * (clocksOf(split.valueRows, split.valueVectorsOfSeveral) + 2.0 / split.keyTile);
   constexpr double loops = 2; // their counters, and what is left over of each
-  return work.rows * work.keys * (score + softmax + output + loops);
+  double products = work.rows * work.keys * (score + softmax + output + loops);
+  return std::max(products, work.keysRead() / thirdCacheBytes); // they are fetched before
+}
+
+double attn::storedClocks(TensorOp tensor, const Machine &machine, const SizeValues &sizes) {
+  return 2 * bytes(tensor.getResult(), sizes) / machine.readGigabytes * machine.gigahertz;
 }
 
 //===----------------------------------------------------------------------===//

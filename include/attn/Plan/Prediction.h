@@ -36,6 +36,9 @@ double tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machi
 double splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lanes, const Machine &machine,
                    const SizeValues &sizes, std::optional<int64_t> queries = std::nullopt);
 
+/// The clocks for a tensor to be stored and read again.
+double storedClocks(TensorOp tensor, const Machine &machine, const SizeValues &sizes);
+
 } // namespace attn
 
 #endif // ATTN_PLAN_PREDICTION_H
