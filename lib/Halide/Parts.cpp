@@ -186,10 +186,13 @@ void vectorizeParts(Halide::Func func, int lanes) {
   int updates = func.num_update_definitions();
   for (int number = 0; number < std::max(updates - 1, 1); ++number) {
     Halide::Stage part = func.update(number);
-    RVar within(part.get_schedule().rvars()[0].var), vector("vector$"), lane("lane$");
-    part.split(within, vector, lane, lanes, Halide::TailStrategy::GuardWithIf)
-        .vectorize(lane)
-        .partition(vector, Halide::Partition::Always);
+    const Halide::Internal::ReductionVariable &along = part.get_schedule().rvars()[0];
+    RVar within(along.var), vector("vector$"), lane("lane$");
+    part.split(within, vector, lane, lanes, Halide::TailStrategy::GuardWithIf).vectorize(lane);
+    // Whole vectors have a loop without conditions. Halide refuses where there is nothing else.
+    auto length = Halide::Internal::as_const_int(Halide::Internal::simplify(along.extent));
+    if (!length || (*length > lanes && *length % lanes != 0))
+      part.partition(vector, Halide::Partition::Always);
   }
 }
 

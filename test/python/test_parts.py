@@ -1,4 +1,4 @@
-"""Formulas that divide their last index: halves of a row, thirds, and elements side by side (lib/Halide/NestParts.cpp)."""
+"""Formulas that divide their last index: halves of a row, thirds, and elements side by side (lib/Halide/Parts.h)."""
 
 import numpy as np
 import pytest

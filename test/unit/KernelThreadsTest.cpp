@@ -243,10 +243,17 @@ TEST_F(LazyKernel, CompilesWhatTheSizesOfACallNeed) {
   EXPECT_GT(forMany, forOne);
   EXPECT_TRUE(runs(2)) << "few, as one is";
   EXPECT_EQ(compiled(), forMany);
-  compile(attending(1004));
+}
+
+TEST_F(LazyKernel, CompilesTheRestWhereSomebodyAsksForIt) {
+  Kernel kernel = compileLazily(attending(1007));
+  EXPECT_TRUE(attendsRight(kernel, 1007, 20, 9, 1));
+  int forOne = compiled();
+  compile(attending(1007));
   int all = compiled();
-  EXPECT_GT(all, forMany) << "compile makes the rest";
-  EXPECT_TRUE(runs(12));
+  EXPECT_GT(all, forOne);
+  for (int queries : {12, 100})
+    EXPECT_TRUE(attendsRight(kernel, 1007, 20, 9, queries));
   EXPECT_EQ(compiled(), all);
 }
 
