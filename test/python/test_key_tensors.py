@@ -88,8 +88,8 @@ def test_other_dtypes(dtype, tolerance):
     import torch
 
     of = {"f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}[dtype]
-    kernel = attn.compile(source("halves", dtype).replace("table: f32", "table: f64" if dtype == "f64" else "table: f32"), lazy=True)
-    exact = attn.compile(source("halves", "f64").replace("table: f32", "table: f64"), lazy=True)
+    kernel = attn.compile(source("halves", dtype=dtype).replace("table: f32", "table: f64" if dtype == "f64" else "table: f32"), lazy=True)
+    exact = attn.compile(source("halves", dtype="f64").replace("table: f32", "table: f64"), lazy=True)
     for m in (1, 2):
         q, k, v, table, valid = inputs(np.random.default_rng(m), m, 700, 64, 72)
         q, k, v = (torch.from_numpy(each).to(of) for each in (q, k, v))
