@@ -7,7 +7,8 @@
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = maximum −∞, sum 0, outputs 0            of each row
 //     for chunks of keys of the span:
-//       score   = products of rows and keys           lanes along the reduction, register tiles of rows × keys
+//       score   = products of rows and keys           lanes along the reduction, register tiles of rows × keys;
+//                                                     keys that a statement makes are made before each
 //       maximum of the chunk                          lanes along keys
 //       weights = 2^(score − maximum)                 lanes along keys
 //       sum of the chunk                              lanes along keys
@@ -207,7 +208,7 @@ private:
   /// A number of what it is made of, at the key of `environment`; undefined where that reads nothing there.
   Halide::Expr firstReadOfKeyTensor(ReadOp read, const Environment &environment) const;
   /// What is read of it for a row of a tile at `key`, which `environment` has.
-  Halide::Expr keyTensorAt(ReadOp read, Environment &environment, const TileKey &key);
+  Halide::Expr keyTensorAt(ReadOp read, const Environment &environment, const TileKey &key);
   /// They are computed in `loop` of `product`, over keys.
   void scheduleKeyTensors(const Product &product, int rows, bool isOfRest, const Halide::RVar &loop);
   bool isPaired(ReduceOp op, const Environment &environment) const;

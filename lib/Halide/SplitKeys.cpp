@@ -50,7 +50,7 @@ Split::KeyTensor Split::defineKeyTensor(ReadOp read, const Environment &environm
   return result;
 }
 
-Expr Split::keyTensorAt(ReadOp read, Environment &environment, const TileKey &key) {
+Expr Split::keyTensorAt(ReadOp read, const Environment &environment, const TileKey &key) {
   auto found = llvm::find_if(keyTensors, [&](const KeyTensor &each) {
     return each.read == read && each.rows == key.rows && each.isOfRest == key.isOfRest;
   });

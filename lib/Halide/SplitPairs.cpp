@@ -36,8 +36,7 @@ Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide
       pairs.at.front() = position;
       return addPack(factor, pairs);
     }
-    return pairOf(KeyRegion(*this, low, key).expression(factor),
-                  KeyRegion(*this, high, key).expression(factor));
+    return pairOf(KeyRegion(*this, low, key).expression(factor), KeyRegion(*this, high, key).expression(factor));
   };
   auto [first, second] = *bf16Factors(op);
   return productOfPairs(pair(first), pair(second));

@@ -43,8 +43,8 @@ private:
   LaneMask mask;
 };
 
-/// A term of a reduction at a key, for a tile of rows: what it reads at keys is seen to be the same for all of them; what
-/// it reads for a row is packed.
+/// A term of a reduction at a key, for a tile of rows: what it reads at keys is seen to be the same for all of them;
+/// what it reads for a row is packed.
 class KeyRegion : public RegionLowering {
 public:
   KeyRegion(Split &split, Environment &environment, Split::TileKey key, LaneMask mask = {})
