@@ -170,15 +170,6 @@ static bool computesInF64(KernelOp kernel) {
   });
 }
 
-/// Whether numbers of 8 or 16 bits become wider where they are used: those of keys do once for each tile of queries.
-static bool widens(KernelOp kernel, const TilePlan &tile) {
-  return llvm::any_of(kernel.getParameters(), [&](mlir::Value parameter) {
-    mlir::Type type = llvm::cast<AttnTensorType>(parameter.getType()).getElementType();
-    unsigned bits = type.getIntOrFloatBitWidth();
-    return bits == 8 || (bits == 16 && !(tile.bf16Pairs && type.isBF16()));
-  });
-}
-
 /// The sizes for kernels of any size.
 ///
 /// Register tiles of queries × keys: the product loads `vectors` query vectors and `keyUnroll` broadcast keys for

@@ -13,6 +13,8 @@ using namespace attn;
 
 /// Vector instructions for one vector of scores between the products: mask, maximum, difference, exp2, sum.
 static constexpr double softmaxInstructions = 22;
+/// Clocks in which a vector of keys or values becomes wider, once for a tile: it is loaded, widened and stored.
+static constexpr double widenedClocks = 1.5;
 /// Vector instructions of a function such as tanh.
 static constexpr double callInstructions = 30;
 /// Clocks until a multiply-add's result is there.
@@ -138,6 +140,14 @@ static double tileClocks(double vectors, double unroll, const Machine &machine) 
   return fits ? clocks : clocks + 2 / loads; // an accumulator is stored and loaded
 }
 
+bool attn::widens(KernelOp kernel, const TilePlan &tile) {
+  return llvm::any_of(kernel.getParameters(), [&](mlir::Value parameter) {
+    mlir::Type type = llvm::cast<AttnTensorType>(parameter.getType()).getElementType();
+    unsigned bits = type.getIntOrFloatBitWidth();
+    return bits == 8 || (bits == 16 && !(tile.bf16Pairs && type.isBF16()));
+  });
+}
+
 double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes,
                          std::optional<int64_t> queries) {
   SumWork work(sum, sizes, queries);
@@ -149,6 +159,8 @@ double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine 
                   work.instructions * vectors / machine.multiplyAdds +
                   columns * vectors * tileClocks(vectors, tile.valueUnroll, machine) +
                   (work.multiplyAdds + columns) * 4 / secondCacheBytes;
+  if (widens(sum->getParentOfType<KernelOp>(), tile))
+    perKey += (work.multiplyAdds + columns) / tile.lanes * widenedClocks;
   double merges = std::ceil(work.keys / tile.chunk) * columns * vectors * 4 / machine.multiplyAdds;
   double transposition = (work.multiplyAdds + columns) * vectors * 4;
   return tiles * (keys * perKey + merges + transposition) + work.keysRead() / thirdCacheBytes;

@@ -30,6 +30,9 @@ struct StepPrediction {
 /// The stored statements of `kernel`, in order.
 std::vector<StepPrediction> predict(KernelOp kernel, const Plan &plan, const Machine &machine, const SizeValues &sizes);
 
+/// Whether numbers of 8 or 16 bits become wider where they are used: those of keys do once for each tile of queries.
+bool widens(KernelOp kernel, const TilePlan &tile);
+
 /// Clocks for computing `sum` at these sizes, or for so many queries, by the tiled and by the split plan.
 double tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine &machine, const SizeValues &sizes,
                    std::optional<int64_t> queries = std::nullopt);
