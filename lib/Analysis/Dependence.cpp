@@ -128,6 +128,21 @@ private:
 };
 } // namespace
 
+bool attn::isContiguous(ReduceOp op, Value lane) {
+  bool nested = false, alongReduction = false, alongLane = false;
+  Value reduction = op.getBody().getArguments().back();
+  op.getBody().walk([&](Operation *inner) {
+    nested |= isa<ReduceOp>(inner);
+    auto read = dyn_cast<ReadOp>(inner);
+    // What is the same for all terms, as a head's slope is, lies as it may.
+    if (!read || !dependence(read.getResult()).contains(op.getBody().getArguments().back()))
+      return;
+    alongReduction |= read.getSubscripts().back() == reduction;
+    alongLane |= lane && read.getSubscripts().back() == lane;
+  });
+  return !nested && alongReduction && !alongLane;
+}
+
 bool attn::isMultipleOf(Value value, ReadOp read) { return Multiples(read).contain(value); }
 
 bool attn::uses(Operation *op, llvm::function_ref<bool(Value)> isOneOf) {

@@ -9,8 +9,7 @@
 using namespace attn;
 
 /// Whether `read`, within `score`, is in a term of one of its reductions, with the reduction's last index as its last
-/// subscript, the key as another, and neither in any other. Lanes run along that last index: nothing that the terms
-/// read lies along the key.
+/// subscript, the key as another, and neither in any other; and lanes run along that last index.
 static bool isRowOfKey(ReadOp read, ScoreOp score) {
   auto reduce = mlir::dyn_cast<ReduceOp>(read->getParentOp());
   if (!reduce || reduce->getParentOp() != score || read->getParentRegion() != &reduce.getBody())
@@ -24,11 +23,7 @@ static bool isRowOfKey(ReadOp read, ScoreOp score) {
              return index == key || index.getParentRegion() != &score.getBody();
            });
   });
-  auto liesAlongKey = [&](ReadOp other) {
-    IndexSet indices = dependence(other.getResult());
-    return indices.contains(last) && other.getSubscripts().back() == key;
-  };
-  return isPlain && llvm::none_of(reduce.getBody().getOps<ReadOp>(), liesAlongKey);
+  return isPlain && isContiguous(reduce, key);
 }
 
 llvm::SmallVector<TensorOp> attn::keyTensors(WeightedSumOp sum) {

@@ -49,21 +49,6 @@ Expr combineTree(ReduceKind kind, std::vector<Expr> values) {
   return values[0];
 }
 
-bool isContiguous(ReduceOp op, mlir::Value lane) {
-  bool nested = false, alongReduction = false, alongLane = false;
-  mlir::Value reduction = op.getBody().getArguments().back();
-  op.getBody().walk([&](mlir::Operation *inner) {
-    nested |= mlir::isa<ReduceOp>(inner);
-    auto read = mlir::dyn_cast<ReadOp>(inner);
-    // What is the same for all terms, as a head's slope is, lies as it may.
-    if (!read || !dependence(read.getResult()).contains(op.getBody().getArguments().back()))
-      return;
-    alongReduction |= read.getSubscripts().back() == reduction;
-    alongLane |= lane && read.getSubscripts().back() == lane;
-  });
-  return !nested && alongReduction && !alongLane;
-}
-
 ReadOp bf16Read(mlir::Value value) {
   auto read = value.getDefiningOp<ReadOp>();
   return read && read.getTensor().getType().getElementType().isBF16() ? read : ReadOp();

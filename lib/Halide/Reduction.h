@@ -16,9 +16,6 @@ Halide::Expr identity(ReduceKind kind, Halide::Type type);
 /// combine of values[0], …, pairwise, so that the sum's depth is logarithmic. Their number is a power of two.
 Halide::Expr combineTree(ReduceKind kind, std::vector<Halide::Expr> values);
 
-/// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`.
-bool isContiguous(ReduceOp op, mlir::Value lane);
-
 /// `value`, if it is read from a bf16 tensor.
 ReadOp bf16Read(mlir::Value value);
 

@@ -204,6 +204,7 @@ private:
   /// The indices of its formula where `environment` has it read, but for the last one.
   Environment bindKeyTensor(ReadOp read, const Environment &environment, Halide::Expr last) const;
   KeyTensor defineKeyTensor(ReadOp read, const Environment &environment, const TileKey &key);
+  /// Whether terms of `op` read one.
   bool readsKeyTensor(ReduceOp op) const;
   /// A number of what it is made of, at the key of `environment`; undefined where that reads nothing there.
   Halide::Expr firstReadOfKeyTensor(ReadOp read, const Environment &environment) const;

@@ -197,6 +197,7 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
     Expr last = Halide::unsafe_promise_clamped(position, 0, size - 1);
     return term(environment, product.op, terms, last, key, position < size);
   };
+  // What is made at keys is made of them in the order in which they lie, however many rows a tile has.
   bool readsKeyTensor = this->readsKeyTensor(product.op);
   addTerms(product, tile, vectors, ofWhole, /*isFetched=*/!readsKeyTensor);
   addTerms(product, tile, restVectors, ofRest, /*isFetched=*/false);

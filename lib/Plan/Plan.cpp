@@ -46,9 +46,9 @@ namespace {
 /// The predicted clocks of a sum for some number of queries, by each of its plans.
 class Clocks {
 public:
-  Clocks(WeightedSumOp sum, const Plan &plan, const Machine &machine)
+  Clocks(WeightedSumOp sum, llvm::ArrayRef<TensorOp> keyTensors, const Plan &plan, const Machine &machine)
       : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())) {
-    for (TensorOp tensor : keyTensors(sum))
+    for (TensorOp tensor : keyTensors)
       stored += storedClocks(tensor, machine, sizes);
   }
 
@@ -104,6 +104,8 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
   SumPlan result;
   result.statement = sum;
   result.name = sum.getName().str();
+  if (machine.device == Device::Cpu && isFusible(sum))
+    result.keyTensors = keyTensors(sum);
   if (!isTileable(sum)) {
     result.variants = {{isFusible(sum) ? PlanKind::Split : PlanKind::Nest}};
     return result;
@@ -114,7 +116,7 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
     result.variants = {{PlanKind::Tiles}};
     return result;
   }
-  Clocks clocks(sum, plan, machine);
+  Clocks clocks(sum, result.keyTensors, plan, machine);
   if (size.isConstant()) {
     int64_t queries = size.getValue();
     bool isSplit = plan.splitQueries ? queries <= *plan.splitQueries : clocks.isSplit(queries);
@@ -210,16 +212,13 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   return plan;
 }
 
-/// What a sum makes at keys where these are split, no step stores for it.
-static void chooseKeyTensors(Plan &plan) {
-  for (SumPlan &sum : plan.sums)
-    for (const PlanVariant &variant : sum.variants)
-      if (variant.kind == PlanKind::Split) {
-        sum.keyTensors = keyTensors(llvm::cast<WeightedSumOp>(sum.statement));
-        SizeLimit always{SizeAttr::constant(sum.statement->getContext(), 0), 0};
-        for (TensorOp tensor : sum.keyTensors)
-          plan.unread.push_back({tensor, tensor.getName().str(), variant.limit.value_or(always)});
-      }
+/// What `sum` makes at keys where these are split, no step stores for it.
+static void addUnread(std::vector<UnreadPlan> &unread, const SumPlan &sum) {
+  SizeLimit always{SizeAttr::constant(sum.statement->getContext(), 0), 0};
+  for (const PlanVariant &variant : sum.variants)
+    for (TensorOp tensor : sum.keyTensors)
+      if (variant.kind == PlanKind::Split)
+        unread.push_back({tensor, tensor.getName().str(), variant.limit.value_or(always)});
 }
 
 llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const PlanOptions &options) {
@@ -257,9 +256,9 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       for (const SizeLimit &calls : findUnreadCalls(statement.getResult()))
         plan.unread.push_back({statement, statement.getName().str(), calls});
   });
-  if (machine.device == Device::Cpu)
-    chooseKeyTensors(plan);
-  else
+  for (const SumPlan &sum : plan.sums)
+    addUnread(plan.unread, sum);
+  if (machine.device != Device::Cpu)
     plan.chooseForGpu(computesInF64(kernel));
   // A device is told of no keys: see docs/plans.md.
   plan.blocks = findPairBlocks(kernel, /*mayCutKeys=*/!plan.gpu);

@@ -153,10 +153,11 @@ static int run_steps(const attn_signature *signature, const attn_run_state *call
   for (int64_t step = 0, next; !error && step < program->step_count; step = next) {
     int in_blocks = blocks != blocks_end && blocks->first == step;
     next = in_blocks ? blocks->end : step + 1;
-    int is_computed = in_blocks || attn_choose_variant(&program->steps[step], call->sizes)->function;
     for (int64_t i = 0; !error && i < program->intermediate_count; ++i)
-      if (program->intermediates[i].written == step)
-        error = allocate(signature, call, &program->intermediates[i].tensor, is_computed, &call->buffers[i]);
+      if (program->intermediates[i].written == step) {
+        int is_written = in_blocks || attn_choose_variant(&program->steps[step], call->sizes)->function;
+        error = allocate(signature, call, &program->intermediates[i].tensor, is_written, &call->buffers[i]);
+      }
     if (!error)
       error = in_blocks ? attn_run_blocks(signature, call, blocks++) : run_one(signature, call, &grid, step);
     for (int64_t i = 0; i < program->intermediate_count; ++i)

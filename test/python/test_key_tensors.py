@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import attn
+from test_split import check
 
 MAKERS = {
     "halves": "select(d < D // 2, -{k}[d + D // 2], {k}[d - D // 2]) * table[n, d % (D // 2)] + {k}[d]",
@@ -38,12 +39,6 @@ def inputs(generator, m, n, d, e, layout="b, h, n", b=2, h=4, g=2):
     return [normal(b, h, m, d), normal(*keys, d), normal(*keys, e), table, np.array([n, n // 3 + 1][:b], np.int32)]
 
 
-def check(kernel, arrays, tolerance=2e-6):
-    found, expected = kernel(*arrays), kernel.reference(*arrays)
-    scale = np.maximum(np.abs(expected).max(axis=-1, keepdims=True, initial=0), 1)
-    assert np.abs(found - expected).max(initial=0) <= tolerance * scale.max(initial=1)
-
-
 @pytest.fixture(scope="module", params=list(READS))
 def layout(request):
     return request.param
@@ -57,7 +52,7 @@ def kernel(request, layout):
 @pytest.mark.parametrize("m", [0, 1, 2, 3, 8])
 @pytest.mark.parametrize("n, d, e", [(1, 2, 1), (7, 5, 3), (63, 16, 17), (65, 33, 8), (2001, 64, 64), (1100, 130, 20)])
 def test_any_size(kernel, layout, m, n, d, e):
-    check(kernel, inputs(np.random.default_rng(m * n), m, n, d, e, layout))
+    check(kernel, *inputs(np.random.default_rng(m * n), m, n, d, e, layout))
 
 
 def test_is_made_at_keys(kernel):
@@ -72,14 +67,14 @@ def test_sizes_that_are_known(maker, sizes):
     kernel = attn.compile(source(maker), lazy=True, sizes=sizes)
     arrays = inputs(np.random.default_rng(3), sizes["M"], 300, sizes.get("D", 21), sizes.get("E", 9))
     assert "not computed: made\n" in kernel.emit("plan")
-    check(kernel, arrays)
+    check(kernel, *arrays)
 
 
 def test_strides_and_no_keys():
     kernel = attn.compile(source("halves"), lazy=True)
     q, k, v, table, valid = inputs(np.random.default_rng(4), 2, 130, 48, 32)
     turned = [np.asfortranarray(q), k[:, :, ::-1], np.repeat(v, 2, axis=3)[..., ::2], table[:, ::-1], valid]
-    check(kernel, turned)
+    check(kernel, *turned)
     assert not kernel(q, k[:, :, :0], v[:, :, :0], table[:0], np.zeros(2, np.int32)).any()
 
 
@@ -103,7 +98,7 @@ OTHERS = attn.compile("""attention others(q: f32[H, M, D], p: f32[H, M, C], k: f
                           table: f32[N, D // 2], v: f32[N, E]) {
   turned[n, d]    = k[n, d] + select(d < D // 2, -k[n, d + D // 2], k[n, d - D // 2]) * table[n, d % (D // 2)]
   grown[h, n, i]  = exp(c[h, n, i])
-  score[h, m, n]  = sum[d](q[h, m, d] * turned[n, d]) + max[i](p[h, m, i] + grown[h, n, i]) + bias[h, m, n]
+  score[h, m, n]  = (sum[d](q[h, m, d] * turned[n, d]) + max[i](p[h, m, i] + grown[h, n, i]) + bias[h, m, n]) / sqrt(D)
   weight[h, m, n] = softmax[n](score[h, m, n])
   out[h, m, e]    = sum[n](weight[h, m, n] * v[n, e])
   return out
@@ -114,7 +109,7 @@ OTHERS = attn.compile("""attention others(q: f32[H, M, D], p: f32[H, M, C], k: f
 def test_two_of_them_one_of_all_heads_and_one_of_each(h, m):
     generator = np.random.default_rng(h)
     shapes = (h, m, 20), (h, m, 9), (130, 20), (h, 130, 9), (h, m, 130), (130, 10), (130, 33)
-    check(OTHERS, [generator.standard_normal(shape, np.float32) for shape in shapes])
+    check(OTHERS, *(generator.standard_normal(shape, np.float32) for shape in shapes))
 
 
 @pytest.mark.parametrize("reader", ["made[b, h // (H // G), n, 0]", "0.0 where made[b, h // (H // G), n, 0] > 0.0"])
@@ -123,7 +118,7 @@ def test_not_where_somebody_else_reads_it(reader):
     text = source("function").replace(" where n <", f" + {term} where {condition or 'true'} and n <")
     kernel = attn.compile(text, lazy=True)
     assert "made at keys" not in kernel.emit("plan")
-    check(kernel, inputs(np.random.default_rng(7), 1, 70, 8, 8))
+    check(kernel, *inputs(np.random.default_rng(7), 1, 70, 8, 8))
 
 
 def test_there_is_no_memory_for_what_is_not_stored():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import attn
+from test_split import check
 
 
 def relations(mask="true", groups=True):
@@ -22,12 +23,6 @@ def tensors(b, h, g, m, n, d, e):
     generator = np.random.default_rng(m * n + h)
     shapes = (b, h, m, d), (b, g, n, d), (b, g, n, e), (b, m, n, d), (b, m, n, e)
     return [generator.standard_normal(shape, np.float32) for shape in shapes]
-
-
-def check(kernel, *inputs):
-    found, expected = kernel(*inputs), kernel.reference(*inputs)
-    scale = np.maximum(np.abs(expected).max(axis=-1, keepdims=True, initial=0), 1)
-    assert np.all(np.abs(found - expected) <= 2e-6 * scale), np.abs(found - expected).max()
 
 
 SIZES = [

@@ -39,8 +39,11 @@ void walkFormula(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> 
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 
-/// Whether `value` is what `read` gives times something else, or made of such by sums and choices: 0 where it is 0, twice
-/// as much where it is twice as much.
+/// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`.
+bool isContiguous(ReduceOp op, mlir::Value lane);
+
+/// Whether `value` is what `read` gives times something else, or made of such by sums and choices: 0 where it is 0,
+/// twice as much where it is twice as much.
 bool isMultipleOf(mlir::Value value, ReadOp read);
 
 /// Whether some operand in `op`, or in an operation inside, is one of these: what reads tensors in its formulas has
