@@ -98,6 +98,21 @@ IndexBinding StepLowering::storedIndex(mlir::BlockArgument index, const Halide::
   return {Halide::Internal::is_const_zero(first) ? Expr(var) : var + first, {var}, false, {}};
 }
 
+/// `buffer` at a place, as a load from an address. Of what is written as a call, Halide infers the region that the
+/// whole pipeline needs, to check that the buffer holds it: our checks have seen to that, and the inference takes more
+/// time than what it is for.
+static Expr load(const Halide::ImageParam &buffer, const std::vector<Expr> &at) {
+  const Halide::Parameter &parameter = buffer.parameter();
+  Expr index = 0;
+  for (int dimension = 0; dimension < buffer.dimensions(); ++dimension) {
+    Expr first = parameter.min_constraint(dimension), stride = parameter.stride_constraint(dimension);
+    index += (at[dimension] - (first.defined() ? first : buffer.dim(dimension).min())) *
+             (stride.defined() ? stride : buffer.dim(dimension).stride());
+  }
+  return Halide::Internal::Load::make(buffer.type(), buffer.name(), Halide::Internal::simplify(index), {}, parameter,
+                                      Halide::Internal::const_true(), {});
+}
+
 Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
   if (!earlier.defined()) {
     earlier = Halide::ImageParam(typeInMemory(tensor), at.size(), uniqueName(tensorName(tensor) + "_earlier"));
@@ -106,7 +121,7 @@ Expr StepLowering::before(mlir::Value tensor, const std::vector<Expr> &at) {
     inputs.push_back(earlier);
     inputArguments.push_back(storage.place(tensor));
   }
-  return earlier(at);
+  return load(earlier, at);
 }
 
 Expr StepLowering::withEarlierBlocks(Expr value, mlir::Value tensor, const std::vector<Expr> &at) {
@@ -163,7 +178,7 @@ Expr StepLowering::element(mlir::Value tensor, const std::vector<Expr> &subscrip
   auto parameter = mlir::dyn_cast<mlir::BlockArgument>(tensor);
   Halide::Type element = storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
   if (!parameter || !subscripts.empty()) {
-    Expr loaded = buffer(tensor)(reversed);
+    Expr loaded = load(buffer(tensor), reversed);
     return plan.gpu ? fromDeviceMemory(loaded, element) : loaded;
   }
   Expr &scalar = scalars[tensor];
