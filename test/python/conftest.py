@@ -1,5 +1,6 @@
-"""Where the examples are, and the fixed seed of every test that draws numbers."""
+"""Where the examples are, where compiled kernels are kept, and the fixed seed of every test that draws numbers."""
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,14 @@ import attn
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_of_this_run():
+    """Each run compiles every kernel, and none twice: many tests call the same ones."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ATTN_CACHE_DIR", folder)
+        yield
 
 
 @pytest.fixture
