@@ -4,6 +4,8 @@
 
 #include "llvm/Support/ThreadPool.h"
 
+#include <map>
+
 using namespace attn;
 
 /// The numbers of functions, those that take longest first: the last step is mostly the attention itself, and its first
@@ -25,6 +27,11 @@ attn::compileFunctions(const LoweredKernel &kernel, llvm::ArrayRef<unsigned> num
                        llvm::function_ref<std::string(const HalideFunction &)> nameOf,
                        llvm::function_ref<llvm::Expected<std::string>(llvm::StringRef bitcode)> then) {
   const std::vector<const HalideFunction *> functions = functionsOf(kernel);
+  std::map<std::string, unsigned> firstWithCode;
+  llvm::SmallVector<unsigned> compiled;
+  for (unsigned number : numbers)
+    if (firstWithCode.try_emplace(functions[number]->code(), number).second)
+      compiled.push_back(number);
   std::vector<std::optional<llvm::Expected<std::string>>> results(functions.size());
   auto lower = [&](unsigned number) {
     results[number].emplace(functions[number]->bitcode(nameOf(*functions[number])));
@@ -33,30 +40,32 @@ attn::compileFunctions(const LoweredKernel &kernel, llvm::ArrayRef<unsigned> num
     if (llvm::Expected<std::string> &result = *results[number]; result && then)
       result = then(*result);
   };
-  if (numbers.size() == 1) {
-    lower(numbers.front());
-    finish(numbers.front());
+  if (compiled.size() == 1) {
+    lower(compiled.front());
+    finish(compiled.front());
   } else {
     llvm::DefaultThreadPool threads(llvm::hardware_concurrency());
-    for (unsigned number : longestFirst(kernel, numbers))
+    for (unsigned number : longestFirst(kernel, compiled))
       threads.async([&, number] {
         lower(number);
         threads.async([&, number] { finish(number); });
       });
     threads.wait();
   }
-  std::vector<std::string> compiled;
   llvm::Error error = llvm::Error::success();
-  for (unsigned number : numbers) {
+  for (unsigned number : compiled) {
     llvm::Expected<std::string> &result = *results[number];
     if (result)
-      compiled.push_back(std::move(*result));
-    else if (error)
+      continue;
+    if (error)
       llvm::consumeError(result.takeError());
     else
       error = result.takeError();
   }
   if (error)
     return error;
-  return compiled;
+  std::vector<std::string> all;
+  for (unsigned number : numbers)
+    all.push_back(**results[firstWithCode.at(functions[number]->code())]);
+  return all;
 }

@@ -188,7 +188,7 @@ ProgramInterface ProgramInterface::of(const LoweredProgram &kernel, const Kernel
       variants.push_back({describeLimit(limit), {}, ""});
     for (const HalideFunction &variant : step.variants) {
       VariantInterface &described = variants.emplace_back();
-      described.function = function + "_" + variant.name();
+      described.function = function + "_" + variant.code();
       if (const std::optional<SizeLimit> &limit = variant.limit())
         described.limit = describeLimit(*limit);
       for (const HalideArgument &argument : variant.arguments()) {

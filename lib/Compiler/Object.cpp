@@ -83,13 +83,16 @@ static llvm::Error checkTarget(const llvm::Triple &triple) {
 llvm::Error ObjectBuilder::addFunctions(const LoweredKernel &kernel, const std::string &prefix) {
   std::unique_ptr<llvm::Module> &module = implementation->module;
   const std::vector<const HalideFunction *> functions = functionsOf(kernel);
+  llvm::SmallVector<unsigned> numbers;
+  for (auto [number, function] : llvm::enumerate(functions))
+    if (function->code() == function->name())
+      numbers.push_back(number);
   auto nameOf = [&](const HalideFunction &function) { return prefix + "_" + function.name(); };
-  llvm::Expected<std::vector<std::string>> bitcodes =
-      compileFunctions(kernel, llvm::to_vector(llvm::seq<unsigned>(0, functions.size())), nameOf);
+  llvm::Expected<std::vector<std::string>> bitcodes = compileFunctions(kernel, numbers, nameOf);
   if (!bitcodes)
     return bitcodes.takeError();
-  for (auto [function, bitcode] : llvm::zip_equal(functions, *bitcodes)) {
-    std::string name = nameOf(*function), argv = name + "_argv";
+  for (auto [number, bitcode] : llvm::zip_equal(numbers, *bitcodes)) {
+    std::string name = nameOf(*functions[number]), argv = name + "_argv";
     llvm::Expected<std::unique_ptr<llvm::Module>> read = readHalideBitcode(bitcode, implementation->context);
     if (!read)
       return read.takeError();

@@ -128,6 +128,8 @@ static llvm::Expected<std::string> functionText(const HalideFunction &part, cons
     return part.print(HalideStage::Loops);
   if (stage == "ptx" || stage == "opencl")
     return part.deviceSource();
+  if (part.code() != part.name())
+    return fmt::format("{} the code of step {}\n", stage == "llvm" ? ";" : "#", part.code());
   return codeText(part, function + "_" + part.name(), stage == "asm");
 }
 

@@ -54,6 +54,7 @@ HalideFunction &HalideFunction::operator=(HalideFunction &&) = default;
 HalideFunction::~HalideFunction() = default;
 
 const std::string &HalideFunction::name() const { return implementation->name; }
+const std::string &HalideFunction::code() const { return implementation->code; }
 const std::optional<SizeLimit> &HalideFunction::limit() const { return implementation->limit; }
 const std::vector<HalideArgument> &HalideFunction::arguments() const { return implementation->arguments; }
 

@@ -7,7 +7,7 @@
 #include "attn/Halide/Lowering.h"
 
 struct attn::HalideFunction::Implementation {
-  std::string name;
+  std::string name, code;
   std::optional<SizeLimit> limit;
   mutable Halide::Pipeline pipeline; // printing and compiling cache inside it
   std::vector<Halide::Argument> inputs;

@@ -8,6 +8,7 @@
 #include "Implementation.h"
 #include "Lanes.h"
 #include "Pairs.h"
+#include "PipelineForm.h"
 #include "StepLowering.h"
 #include "Transposition.h"
 #include "TrimChunks.h"
@@ -165,6 +166,9 @@ private:
     implementation->name = name;
     for (int number = 2; !names.insert(implementation->name).second; ++number)
       implementation->name = name + "_" + std::to_string(number);
+    implementation->code = implementation->name;
+    if (!plan.gpu)
+      implementation->code = codes.try_emplace(pipelineForm(step), implementation->name).first->second;
     implementation->limit = limit;
     implementation->pipeline = Halide::Pipeline(step.outputs);
     dropArgumentChecks(implementation->pipeline);
@@ -229,6 +233,7 @@ private:
   std::vector<unsigned> read;                    ///< Of each intermediate, the last step that reads it.
   llvm::DenseMap<mlir::Value, unsigned> written; ///< The step that writes a tensor.
   std::set<std::string> names;                   ///< Of the functions.
+  std::map<std::string, std::string> codes;      ///< By a pipeline's form, the first function that has it.
 };
 
 } // namespace

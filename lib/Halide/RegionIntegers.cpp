@@ -202,15 +202,14 @@ Expr RegionLowering::subscript(ReadOp read, unsigned dimension, Expr top) {
   }
   auto kept = environment.subscripts.find(value);
   if (kept != environment.subscripts.end() && Halide::Internal::equal(kept->second.top, top))
-    return Halide::unsafe_promise_clamped(kept->second.expr, 0, top);
+    return kept->second.expr;
   if (std::optional<TwoDigits> digits = TwoDigits::of(value); digits && isInRange(value, size))
     return Halide::clamp(expression(digits->high) * extent(kernel, indexSize(digits->low)) + expression(digits->low), 0,
                          top);
   Scalar index = lower(value);
   if (index.expr.type().bits() == 32)
     return Halide::clamp(index.expr, 0, top);
-  Expr wide = Halide::clamp(index.expr, cast<int64_t>(0), cast<int64_t>(top));
-  return Halide::clamp(cast<int32_t>(wide), 0, top); // the second one tells Halide the bounds
+  return cast<int32_t>(Halide::clamp(index.expr, cast<int64_t>(0), cast<int64_t>(top)));
 }
 
 } // namespace attn::lowering

@@ -140,8 +140,8 @@ void Split::addRest(const Environment &environment, Product &product) {
 /// Of the first term: no bounds of the reduction are asked for, which may have none.
 Expr Split::firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key) {
   llvm::SmallVector<IndexBinding> indices;
-  for (SizeAttr size : op.getSizes().getAsRange<SizeAttr>())
-    indices.push_back({Halide::unsafe_promise_clamped(0, 0, extent(kernel, size) - 1), {}, false, {}});
+  for (unsigned index = 0; index < op.getSizes().size(); ++index)
+    indices.push_back({Expr(0), {}, false, {}});
   Environment inner = bindTerm(environment, op, indices, key);
   ReadOp found;
   op.getBody().walk([&](ReadOp read) {

@@ -48,14 +48,14 @@ void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &ro
   tile.keys.where(keyBinding(key).expr < keyCount);
   Column column{e, {}};
   if (isLast)
-    column = {Halide::unsafe_promise_clamped(e, 0, columns - 1), e < columns};
+    column.isThere = e < columns;
   tile.sums(at({e, keyTile})) = plusKeys(tile.sums(at({e, keyTile})), column, thatIsThere(key, tile.rows));
 
   tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
   const RDom &all = tile.tiles;
   Expr ofRow = all[4] * rowTile.rows + all[2];
   Expr firstColumn = first + all[3] * vectors * lanes;
-  Column readAhead{Halide::unsafe_promise_clamped(firstColumn, 0, columns - 1), {}};
+  Column readAhead{firstColumn, {}};
   Expr columnOfOutput = firstColumn + all[1] * lanes + all[0];
   Expr added = beforeNextPages(
       tile.sums(at({columnOfOutput, all[5]}, ofRow)), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,

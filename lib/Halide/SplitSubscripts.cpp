@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Hints.h"
 #include "Split.h"
 
 using Halide::Expr;
@@ -63,8 +62,6 @@ Split::Subscript &Split::subscript(mlir::Value value, const Environment &environ
   PlainRegion lowering(kernel, inner);
   Scalar lowered = read ? Scalar{lowering.subscript(read, position), {}} : lowering.lower(value);
   kept.range = lowered.range;
-  if (read)
-    lowered.expr = ofUnknownRange(lowered.expr);
   if (isOfKey) {
     kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());
     kept.func(keyOf(kept.keys), chunk, task) = lowered.expr;

@@ -40,8 +40,7 @@ public:
 
   /// One element of a tensor. Subscripts are in the tensor's order.
   Halide::Expr element(mlir::Value tensor, const std::vector<Halide::Expr> &subscripts);
-  /// The last index of a dimension of `tensor`; 0 where it is empty. Its buffer says so itself (it is given extent 1
-  /// then), which Halide's bounds checks can follow where a condition on the size is near.
+  /// The last index of a dimension of `tensor`, as its buffer says; 0 where it is empty (it is given extent 1 then).
   Halide::Expr lastIndex(mlir::Value tensor, unsigned dimension);
   /// The values that an index of a statement, or of a reduction in it, takes: all, or those of the block.
   IndexValues values(mlir::BlockArgument index);

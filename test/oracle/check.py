@@ -8,6 +8,7 @@ is disturbed by an f32 rounding error. Infinities and NaN must be where the refe
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ import attn
 
 from .data import Case, draw_arguments, with_defaults
 from .evaluate import evaluate
+from .memory import beside_unreadable_memory
 
 TOLERANCE = {"f32": 2e-6, "f64": 1e-13, "bf16": 2.0**-7, "f16": 2.0**-10}
 ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8, "f16": 2.0**-11}
@@ -62,16 +64,21 @@ def check(case: Case) -> Failure | None:
 
 
 def as_passed(case: Case, arguments: dict) -> dict:
-    """The arguments as the kernel takes them: NumPy has no bf16, so those are PyTorch's."""
+    """The arguments as the kernel takes them, with nothing to be read before or after them. NumPy has no bf16: those are PyTorch's."""
     narrow = [each.name for each in case.spec.parameters if each.dtype == "bf16"]
-    if not narrow:
-        return arguments
-    import torch
 
-    def converted(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array if min(array.strides, default=0) > 0 else array.copy()).to(torch.bfloat16)
+    def passed(name: str, value):
+        if name not in narrow:
+            return value if not isinstance(value, np.ndarray) or not value.ndim else guarded(name, value)
+        import torch
 
-    return arguments | {name: converted(arguments[name]) for name in narrow}
+        positive = value if min(value.strides, default=0) > 0 else value.copy()
+        return guarded(name, torch.from_numpy(positive).to(torch.bfloat16))
+
+    def guarded(name: str, array):
+        return beside_unreadable_memory(array, begins=(case.seed + zlib.crc32(name.encode())) % 2 == 1)
+
+    return {name: passed(name, value) for name, value in arguments.items()}
 
 
 def as_arrays(outputs) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Where the examples are, where compiled kernels are kept, and the fixed seed of every test that draws numbers."""
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import attn
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+sys.path.insert(0, str(ROOT / "test"))  # for the oracle
 
 
 @pytest.fixture(scope="session", autouse=True)

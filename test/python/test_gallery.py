@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import EXAMPLES
 from gallery_cases import CASES, SIZES
+from oracle.memory import beside_unreadable_memory
 
 import attn
 
@@ -96,7 +97,7 @@ def stored(values, dtype, narrow):
 
 
 def draw(name, kernel, number, narrow="f32"):
-    """Arguments for the kernel, and the same for the formula."""
+    """Arguments for the kernel, which can read nothing after them, or before them, and the same for the formula."""
     case, generator = CASES[name], np.random.default_rng(number)
     sizes = case.sizes_of(number)
     structured = STRUCTURED.get(name, lambda *_: {})(sizes, generator)
@@ -109,7 +110,8 @@ def draw(name, kernel, number, narrow="f32"):
         if values is None:
             values = draw_values(case, info, shape, sizes, generator)
         if info.shape:
-            arguments[info.name], numbers[info.name] = stored(values, info.dtype, narrow)
+            array, numbers[info.name] = stored(values, info.dtype, narrow)
+            arguments[info.name] = beside_unreadable_memory(array, begins=number % 2 == 1)
         else:
             arguments[info.name] = numbers[info.name] = values.item() if isinstance(values, np.ndarray) else values
             if info.dtype == "f32":

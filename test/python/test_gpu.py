@@ -34,7 +34,6 @@ def missing_opencl():
 
 needs_opencl = pytest.mark.skipif(bool(missing_opencl()), reason=missing_opencl())
 PTXAS = shutil.which("ptxas")
-needs_ptxas = pytest.mark.skipif(PTXAS is None, reason="ptxas is not installed, so PTX cannot be assembled")
 
 
 def compile_for(target, name, dtype=None, plan=None):
@@ -254,16 +253,16 @@ def test_every_16_bit_float(dtype):
     assert torch.equal(twice[known], (x.float() * 2).to(kind)[known])
 
 
-@needs_ptxas
 @pytest.mark.parametrize("name", NAMES)
-def test_ptx_is_assembled(name, tmp_path):
-    """For the GPUs of three generations; nothing is spilled, or on a thread's stack."""
+def test_ptx(name, tmp_path):
+    """Each step has a kernel, which is assembled for the GPUs of three generations, where ptxas is installed; nothing is spilled, or on
+    a thread's stack."""
     parts = compile_for("cuda", name).emit("ptx").split("// step ")[1:]
-    assert parts
+    assert parts and all(".visible .entry" in part for part in parts)
     for number, part in enumerate(parts):
         source = tmp_path / f"{number}.ptx"
         source.write_text(part.partition("\n")[2])
-        for target in ("sm_80", "sm_90", "sm_120"):
+        for target in ("sm_80", "sm_90", "sm_120") if PTXAS else ():
             command = [PTXAS, "-v", f"-arch={target}", str(source), "-o", str(tmp_path / "out")]
             report = subprocess.run(command, capture_output=True, text=True, check=False)
             assert report.returncode == 0, report.stderr

@@ -1,16 +1,11 @@
 """The oracle itself: that it sees what is wrong, makes it small, and draws the same from the same seed."""
 
-import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from oracle import check, data, evaluate, generate, gradient, shrink  # noqa: E402
+from oracle import check, data, evaluate, generate, gradient, shrink
 
 SPECS = range(200)
 

@@ -1,10 +1,8 @@
 """Few queries: the split plan, and its border with the tiled one."""
 
-import ctypes
-import mmap
-
 import numpy as np
 import pytest
+from oracle.memory import beside_unreadable_memory
 
 import attn
 
@@ -136,19 +134,6 @@ def test_nothing_is_read_beyond_the_last_key(dtype, tolerance, h):
             check_without_scale(kernel, q, k, v, tolerance)
 
 
-def before_unreadable_memory(values):
-    """A copy of a tensor that ends where a page of memory begins that cannot be read."""
-    import torch
-
-    size = values.numel() * values.element_size()
-    readable = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, readable + mmap.PAGESIZE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(start + readable), mmap.PAGESIZE, 0) == 0
-    copy = torch.frombuffer(memory, dtype=values.dtype, count=values.numel(), offset=readable - size)
-    return copy.view(values.shape).copy_(values)
-
-
 @pytest.mark.parametrize("dtype, tolerance", [("f32", 2e-6), ("bf16", 2e-2), ("f16", 2e-3)])
 @pytest.mark.parametrize("h", [2, 8], ids=["own keys", "shared keys"])
 def test_nothing_is_read_beyond_the_last_column(dtype, tolerance, h):
@@ -159,7 +144,7 @@ def test_nothing_is_read_beyond_the_last_column(dtype, tolerance, h):
         for n in (1, 2, 17, 65):
             q, k, v = (torch.randn(shape) for shape in ((1, h, 1, d), (1, 2, n, d), (1, 2, n, e)))
             q, k, v = (each.to(element) for each in (q / d**0.5, k, v))
-            q, k, v = (before_unreadable_memory(each) for each in (q, k, v))
+            q, k, v = (beside_unreadable_memory(each) for each in (q, k, v))
             check_without_scale(kernel, q, k, v, tolerance)
 
 
@@ -181,7 +166,7 @@ def test_nothing_is_read_beyond_the_last_term(u):
         for n in (1, 17, 65):
             inputs = [torch.randn(shape) for shape in ((1, h, 1, u), (1, 2, n, u), (1, 2, n, 24), (u,))]
             inputs += [torch.randperm(u, dtype=torch.int32), torch.rand(u) < 0.5]
-            check(kernel, *(before_unreadable_memory(each).numpy() for each in inputs), tolerance=4e-6)
+            check(kernel, *(beside_unreadable_memory(each).numpy() for each in inputs), tolerance=4e-6)
 
 
 def test_scores_that_read_nothing_at_keys():

@@ -59,6 +59,8 @@ public:
 
   /// What it computes, as a word that no other function of the kernel has.
   const std::string &name() const;
+  /// The name of the function whose code it has: its own, or that of another of the kernel which differs in names alone.
+  const std::string &code() const;
   /// The calls it is for: those within this limit, or all.
   const std::optional<SizeLimit> &limit() const;
   /// What it is given, in order.
