@@ -112,9 +112,10 @@ private:
 
   void stage(const Definition &definition) {
     const StageSchedule &schedule = definition.schedule();
-    if (!definition.specializations().empty() || !schedule.prefetches().empty() || !schedule.fused_pairs().empty())
-      throw std::logic_error("a pipeline's form does not tell special cases, prefetches and fused stages apart");
+    if (!definition.specializations().empty() || !schedule.prefetches().empty())
+      throw std::logic_error("a pipeline's form does not tell special cases and prefetches apart");
     list("\nstage");
+    level(schedule.fuse_level().level);
     expressions(definition.args());
     expressions(definition.values());
     mutate(definition.predicate());
@@ -171,8 +172,6 @@ private:
     list(static_cast<int>(op->call_type), op->value_index, op->args.size());
     if (op->call_type == Call::Halide)
       reach(Function(op->func));
-    else if (op->call_type == Call::Image)
-      name(op->name);
     else
       list(op->name);
     return IRMutator::visit(op);

@@ -5,9 +5,9 @@ import sys
 
 import numpy as np
 import pytest
+from test_split import check
 
 import attn
-from test_split import check
 
 MAKERS = {
     "halves": "select(d < D // 2, -{k}[d + D // 2], {k}[d - D // 2]) * table[n, d % (D // 2)] + {k}[d]",

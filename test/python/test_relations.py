@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from test_split import check
 
 import attn
-from test_split import check
 
 
 def relations(mask="true", groups=True):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_split import check
 
 import attn
 
@@ -20,11 +21,6 @@ attention projections(x: f32[M, I], y: f32[N, J], wq: f32[D, I], wk: f32[E, J], 
 def shared(kernel):
     """The steps that have the code of another."""
     return kernel.emit("asm").count("\n# the code of step ")
-
-
-def check(kernel, *arguments):
-    for found, expected in zip(kernel(*arguments), kernel.reference(*arguments), strict=True):
-        assert np.abs(found - expected).max(initial=0) <= 2e-6 * np.abs(expected).max(initial=1)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
