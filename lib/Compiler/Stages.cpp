@@ -120,6 +120,13 @@ static llvm::Expected<std::string> codeText(const HalideFunction &function, cons
   return text;
 }
 
+/// What a comment begins with in the text of a stage.
+static std::string_view commentOf(llvm::StringRef stage) {
+  if (stage == "llvm")
+    return ";";
+  return stage == "ptx" || stage == "opencl" ? "//" : "#";
+}
+
 static llvm::Expected<std::string> functionText(const HalideFunction &part, const std::string &function,
                                                 llvm::StringRef stage) {
   if (stage == "halide")
@@ -129,7 +136,7 @@ static llvm::Expected<std::string> functionText(const HalideFunction &part, cons
   if (stage == "ptx" || stage == "opencl")
     return part.deviceSource();
   if (part.code() != part.name())
-    return fmt::format("{} the code of step {}\n", stage == "llvm" ? ";" : "#", part.code());
+    return fmt::format("{} the code of step {}\n", commentOf(stage), part.code());
   return codeText(part, function + "_" + part.name(), stage == "asm");
 }
 
@@ -174,11 +181,7 @@ static llvm::Expected<std::string> kernelText(Program &program, KernelOp kernel,
     if (!partText)
       return partText.takeError();
     bool isDevice = stage == "ptx" || stage == "opencl";
-    text += fmt::format("{} step {}\n{}{}",
-                        stage == "llvm" ? ";"
-                        : isDevice      ? "//"
-                                        : "#",
-                        part->name(), *partText, isDevice ? "\n" : "");
+    text += fmt::format("{} step {}\n{}{}", commentOf(stage), part->name(), *partText, isDevice ? "\n" : "");
   }
   if (stage == "ptx" && lowered->tensorCores) {
     llvm::Expected<std::string> ptx = tensorCorePtx(*lowered);

@@ -33,6 +33,7 @@ public:
     }
     for (size_t position = 0; position < reached.size(); ++position) // grows meanwhile
       function(Function(reached[position]));
+    std::set<size_t> accumulators;
     for (const std::string &accumulator : step.accumulators)
       accumulators.insert(numbers.at(accumulator));
     for (size_t number : accumulators)
@@ -181,7 +182,6 @@ private:
   std::map<std::string, size_t> numbers; ///< Of names.
   std::set<std::string> names;           ///< Of the functions that were reached.
   std::vector<FunctionPtr> reached;
-  std::set<size_t> accumulators;
 };
 } // namespace
 

@@ -67,15 +67,15 @@ def as_passed(case: Case, arguments: dict) -> dict:
     """The arguments as the kernel takes them, with nothing to be read before or after them. NumPy has no bf16: those are PyTorch's."""
     narrow = [each.name for each in case.spec.parameters if each.dtype == "bf16"]
 
-    def passed(name: str, value):
-        if name not in narrow:
-            return value if not isinstance(value, np.ndarray) or not value.ndim else guarded(name, value)
+    def converted(array: np.ndarray):
         import torch
 
-        positive = value if min(value.strides, default=0) > 0 else value.copy()
-        return guarded(name, torch.from_numpy(positive).to(torch.bfloat16))
+        return torch.from_numpy(array if min(array.strides, default=0) > 0 else array.copy()).to(torch.bfloat16)
 
-    def guarded(name: str, array):
+    def passed(name: str, value):
+        if not isinstance(value, np.ndarray) or value.ndim == 0:
+            return value
+        array = converted(value) if name in narrow else value
         return beside_unreadable_memory(array, begins=(case.seed + zlib.crc32(name.encode())) % 2 == 1)
 
     return {name: passed(name, value) for name, value in arguments.items()}
