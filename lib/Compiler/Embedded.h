@@ -11,9 +11,14 @@
 
 namespace attn {
 
+struct RuntimeAssembly {
+  std::string symbols; ///< The names that it defines and uses, with spaces between them.
+  std::string text;
+};
+
 /// Halide's runtime and lib/Runtime as assembly for Linux on an architecture, "x86_64" or "aarch64", with what
 /// drives `devices`.
-std::string runtimeAssembly(llvm::StringRef architecture, llvm::ArrayRef<Device> devices);
+RuntimeAssembly runtimeAssembly(llvm::StringRef architecture, llvm::ArrayRef<Device> devices);
 /// Halide's runtime for this machine, as an object.
 llvm::StringRef halideRuntimeObject();
 /// The text of include/attn/Runtime/DLPack.h and Runtime.h.

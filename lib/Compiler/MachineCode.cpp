@@ -17,7 +17,9 @@
 
 using namespace attn;
 
-void attn::initializeTargets() {
+/// Registers the back ends for the processors that lib/Runtime is compiled for, if they are not yet. LLVM's other
+/// twenty could serve no kernel, and would double the size of a Python package that has LLVM inside.
+static void initializeTargets() {
   static std::once_flag once;
   std::call_once(once, [] {
     LLVMInitializeX86TargetInfo();

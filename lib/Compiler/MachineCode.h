@@ -19,10 +19,6 @@ namespace attn {
 
 enum class MachineCodeKind { Assembly, Object };
 
-/// Registers the back ends for the processors that lib/Runtime is compiled for, if they are not yet. LLVM's other
-/// twenty could serve no kernel, and would double the size of a Python package that has LLVM inside.
-void initializeTargets();
-
 /// Reads bitcode into `context`.
 llvm::Expected<std::unique_ptr<llvm::Module>> readBitcode(llvm::StringRef bitcode, llvm::LLVMContext &context);
 

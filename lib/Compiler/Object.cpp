@@ -11,7 +11,6 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/Linker/Linker.h"
-#include "llvm/Object/ModuleSymbolTable.h"
 
 using namespace attn;
 
@@ -153,11 +152,10 @@ void ObjectBuilder::addRuntime() {
   llvm::Module &module = *implementation->module;
   if (!implementation->runtime || !module.getModuleInlineAsm().empty())
     return;
-  module.appendModuleInlineAsm(runtimeAssembly(module.getTargetTriple().getArchName(), implementation->devices));
-  initializeTargets(); // for the assembler
-  llvm::ModuleSymbolTable::CollectAsmSymbols(module, [&](llvm::StringRef name, llvm::object::BasicSymbolRef::Flags) {
+  RuntimeAssembly runtime = runtimeAssembly(module.getTargetTriple().getArchName(), implementation->devices);
+  module.appendModuleInlineAsm(runtime.text);
+  for (llvm::StringRef name : llvm::split(runtime.symbols, ' '))
     implementation->runtimeSymbols.insert(name);
-  });
 }
 
 llvm::Expected<std::string> ObjectBuilder::finish() {

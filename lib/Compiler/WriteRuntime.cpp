@@ -4,7 +4,8 @@
 //   attn-write-runtime assembly TARGET BITCODE OUTPUT     Halide's and ours, BITCODE, for objects (Object.cpp)
 //
 // Compiling the runtime takes 0.4 to 0.7 s, so it is done when attn is built. An object is compiled of one module, and
-// what LLVM adds to a module without compiling it is assembly: so it is assembly that is kept for objects.
+// what LLVM adds to a module without compiling it is assembly: so it is assembly that is kept for objects, after a line
+// of its symbols, which LLVM would assemble it to find.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +15,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/Linker/Linker.h"
+#include "llvm/Object/ModuleSymbolTable.h"
 #include "llvm/Support/Compression.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
@@ -119,6 +121,19 @@ static std::string renameLabels(llvm::StringRef assembly) {
   return result;
 }
 
+/// A line of the names that `assembly` defines and uses.
+static std::string symbolsOf(llvm::StringRef assembly, const llvm::Module &runtime) {
+  llvm::Module module("runtime", runtime.getContext());
+  module.setTargetTriple(runtime.getTargetTriple());
+  module.setModuleInlineAsm(assembly);
+  std::string symbols;
+  llvm::ModuleSymbolTable::CollectAsmSymbols(module, [&](llvm::StringRef name, llvm::object::BasicSymbolRef::Flags) {
+    if (!name.starts_with(".L"))
+      symbols += (name + " ").str();
+  });
+  return symbols + "\n";
+}
+
 static llvm::Expected<std::string> assemblyOfRuntime(llvm::StringRef target, llvm::StringRef ownBitcode) {
   llvm::SmallVector<Device> devices;
   if (target.contains("cuda"))
@@ -144,7 +159,8 @@ static llvm::Expected<std::string> assemblyOfRuntime(llvm::StringRef target, llv
   llvm::Expected<std::string> assembly = emitMachineCode(**module, MachineCodeKind::Assembly);
   if (!assembly)
     return assembly.takeError();
-  return compress(renameLabels(*assembly));
+  std::string renamed = renameLabels(*assembly);
+  return compress(symbolsOf(renamed, **module) + renamed);
 }
 
 static llvm::Error write(llvm::ArrayRef<const char *> arguments) {

@@ -57,7 +57,7 @@ std::vector<Expr> Split::stateAt(Expr part, Expr ofSpan) const {
 
 /// `key` counts within the chunk.
 IndexBinding Split::keyBinding(Expr key, bool isThere) const {
-  key = start(chunk, task) + key;
+  key = chunkKeys(chunk, task)[0] + key;
   if (isThere)
     return {Halide::unsafe_promise_clamped(key, 0, Halide::max(keyCount, 1) - 1), {k}, false, {}};
   return {key, {k}, true, {}};
@@ -145,9 +145,9 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner, const RowTile *ofRows) c
   ranges.push_back({0, count});
   RDom domain(ranges);
   Expr first = domain[domain.dimensions() - 1] * size;
-  domain.where(first < visited(chunk, task));
+  domain.where(first < chunkKeys(chunk, task)[1]);
   if (lower.defined())
-    domain.where(first + size > skipped(chunk, task));
+    domain.where(first + size > chunkKeys(chunk, task)[2]);
   return domain;
 }
 

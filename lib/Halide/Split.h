@@ -167,6 +167,7 @@ private:
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
   void findShared();
+  void keepTaskNumbers();
   /// The rows of a task in tiles of `size`, and those that are left one by one.
   llvm::SmallVector<RowTile, 2> rowTiles(int size);
   void defineRange();
@@ -260,8 +261,9 @@ private:
   Halide::Expr keyCount, spans;
   Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
   Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
-  Halide::Func start;                    ///< (chunk, task): the first key.
-  Halide::Func visited, skipped; ///< (chunk, task): of its keys, up to where they are looked at, and from where.
+  /// (chunk, task): the first key, and of the keys from there on, up to where they are looked at, and, where the mask
+  /// has a lower bound, from where.
+  Halide::Func chunkKeys;
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::vector<Halide::Func> taskFuncs; ///< (task): what is divided for, once a task.
   std::vector<Product> products;

@@ -25,13 +25,6 @@ void Split::findShared() {
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
   // A task is a number, of which each index is a digit.
   Expr rest = task;
-  // Stages have it in many places, in loops over keys.
-  auto oncePerTask = [&](const Var &index, const char *suffix, Expr value) {
-    Func kept(kernel.uniqueName(index.name() + suffix));
-    kept(task) = ofUnknownRange(value);
-    taskFuncs.push_back(kept);
-    return Expr(kept(task));
-  };
   Expr mostWithinKeys = plan.rowsWithinKeys;
   auto add = [&](unsigned position, Expr sharers, bool isWithinKeys) {
     Shared found;
@@ -57,8 +50,8 @@ void Split::findShared() {
     found.groups = atLeastOne(name + "_groups", ceilDivide(found.size, found.run) * found.passes);
     found.group = takeDigit(rest, found.groups);
     Expr ofRun = found.group / found.passes * found.run;
-    found.first = oncePerTask(found.index, "_first", ofRun + found.group % found.passes * found.rows);
-    found.last = oncePerTask(found.index, "_last", Halide::min(ofRun + found.run, found.size) - 1);
+    found.first = ofRun + found.group % found.passes * found.rows;
+    found.last = Halide::min(ofRun + found.run, found.size) - 1;
     rowCount = rowCount * found.rows;
     shared.push_back(found);
   };
@@ -82,11 +75,32 @@ void Split::findShared() {
     Var var = vars[vars.size() - 1 - position];
     if (llvm::none_of(shared, [&](const Shared &other) { return other.index.same_as(var); })) {
       Expr size = sizeOf(position), value = takeDigit(rest, size);
-      Expr kept = Halide::unsafe_promise_clamped(oncePerTask(var, "_of_task", value), 0, size - 1);
-      own.push_back({var, size, value, kept});
+      own.push_back({var, size, value, value});
     }
   }
   span = rest;
+  keepTaskNumbers();
+}
+
+/// Stages have these numbers in many places, in loops over keys.
+void Split::keepTaskNumbers() {
+  llvm::SmallVector<Expr *> numbers;
+  for (Shared &index : shared)
+    numbers.append({&index.first, &index.last});
+  for (Own &index : own)
+    numbers.push_back(&index.kept);
+  if (numbers.empty())
+    return;
+  std::vector<Expr> values;
+  for (Expr *number : numbers)
+    values.push_back(ofUnknownRange(*number));
+  Func kept(kernel.uniqueName("numbers_of_task"));
+  kept(task) = Halide::Tuple(values);
+  for (auto [position, number] : llvm::enumerate(numbers))
+    *number = values.size() > 1 ? Expr(kept(task)[position]) : Expr(kept(task));
+  for (Own &index : own)
+    index.kept = Halide::unsafe_promise_clamped(index.kept, 0, index.size - 1);
+  taskFuncs.push_back(kept);
 }
 
 /// Surplus rows of the last pass are its last.
@@ -184,23 +198,19 @@ void Split::defineRange() {
   mostChunks = kernel.derivedSize("chunks", ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk), 1);
   // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
   Expr first = lower.defined() ? lower / size * size : Expr(0);
-  Expr parts = Halide::max(ceilDivide(upper - first, size), 0);
-  Func each(kernel.uniqueName("keys_of_span")), stop(kernel.uniqueName("end"));
-  each(task) = ceilDivide(parts, spans) * size;
-  Expr keysOfSpan = each(task);
-  chunksOfSpan = ceilDivide(keysOfSpan, plan.chunk);
-  start = Func(kernel.uniqueName("start"));
-  start(chunk, task) = first + span * keysOfSpan + chunk * plan.chunk;
-  stop(task) = Halide::min(upper, first + (span + 1) * keysOfSpan);
-  rangeFuncs.insert(rangeFuncs.end(), {each, stop});
+  Expr parts = Halide::max(ceilDivide(upper - first, size), 0), each = ceilDivide(parts, spans) * size;
+  Func ofSpan(kernel.uniqueName("keys_of_span"));
+  ofSpan(task) = {first + span * each, Halide::min(upper, first + (span + 1) * each), each};
+  rangeFuncs.push_back(ofSpan);
+  chunksOfSpan = ceilDivide(Expr(ofSpan(task)[2]), plan.chunk);
+  Expr firstOfChunk = ofSpan(task)[0] + chunk * plan.chunk;
   // Tiles of all sizes cover the same keys: what one stage reads, another has written.
   int largest = std::max({pairsWeights ? 2 * lanes : lanes, plan.keyTile, plan.scoreKeys});
-  visited = Func(kernel.uniqueName("visited"));
-  visited(chunk, task) = ceilDivide(stop(task) - start(chunk, task), largest) * largest;
-  if (lower.defined()) {
-    skipped = Func(kernel.uniqueName("skipped"));
-    skipped(chunk, task) = (lower - start(chunk, task)) / largest * largest;
-  }
+  std::vector<Expr> ofChunk = {firstOfChunk, ceilDivide(ofSpan(task)[1] - firstOfChunk, largest) * largest};
+  if (lower.defined())
+    ofChunk.push_back((lower - firstOfChunk) / largest * largest);
+  chunkKeys = Func(kernel.uniqueName("keys_of_chunk"));
+  chunkKeys(chunk, task) = Halide::Tuple(ofChunk);
 }
 
 } // namespace attn::lowering

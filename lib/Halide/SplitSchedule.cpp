@@ -161,10 +161,7 @@ void Split::schedule() {
   for (Product &product : products)
     scheduleProduct(product);
   LoopLevel inChunk(state, parts.z);
-  computeInChunk(start, inChunk);
-  computeInChunk(visited, inChunk);
-  if (lower.defined())
-    computeInChunk(skipped, inChunk);
+  computeInChunk(chunkKeys, inChunk);
   auto overKeys = [&](Func stage, const RDom &domain) {
     computeRowsInChunk(stage);
     stage.bound(k, 0, plan.chunk);
