@@ -8,6 +8,7 @@
 #include "Implementation.h"
 #include "Lanes.h"
 #include "Pairs.h"
+#include "PassNumbers.h"
 #include "PipelineForm.h"
 #include "StepLowering.h"
 #include "Transposition.h"
@@ -176,6 +177,7 @@ private:
     if (plan.gpu) {
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {
+      lowerPassNumbers(implementation->pipeline);
       lowerHints(implementation->pipeline);
       lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);

@@ -29,14 +29,14 @@ Split::Split(StepLowering &kernel, WeightedSumOp op, bool hasLogSumExp)
 //===----------------------------------------------------------------------===//
 
 std::vector<Var> Split::stageVars(std::vector<Var> first) const {
-  first.insert(first.end(), {row, chunk, task});
+  first.push_back(row);
   return first;
 }
 
 std::vector<Expr> Split::at(std::vector<Expr> first) const { return at(std::move(first), row); }
 
-std::vector<Expr> Split::at(std::vector<Expr> first, Expr ofRow, Expr ofChunk) const {
-  first.insert(first.end(), {ofRow, ofChunk.defined() ? ofChunk : Expr(chunk), Expr(task)});
+std::vector<Expr> Split::at(std::vector<Expr> first, Expr ofRow) const {
+  first.push_back(ofRow);
   return first;
 }
 
@@ -57,7 +57,7 @@ std::vector<Expr> Split::stateAt(Expr part, Expr ofSpan) const {
 
 /// `key` counts within the chunk.
 IndexBinding Split::keyBinding(Expr key, bool isThere) const {
-  key = chunkKeys(chunk, task)[0] + key;
+  key = chunkKeys[0] + key;
   if (isThere)
     return {Halide::unsafe_promise_clamped(key, 0, Halide::max(keyCount, 1) - 1), {k}, false, {}};
   return {key, {k}, true, {}};
@@ -145,9 +145,9 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner, const RowTile *ofRows) c
   ranges.push_back({0, count});
   RDom domain(ranges);
   Expr first = domain[domain.dimensions() - 1] * size;
-  domain.where(first < chunkKeys(chunk, task)[1]);
+  domain.where(first < chunkKeys[1]);
   if (lower.defined())
-    domain.where(first + size > chunkKeys(chunk, task)[2]);
+    domain.where(first + size > chunkKeys[2]);
   return domain;
 }
 

@@ -25,6 +25,7 @@
 #ifndef ATTN_LIB_HALIDE_SPLIT_H
 #define ATTN_LIB_HALIDE_SPLIT_H
 
+#include "PassNumbers.h"
 #include "Reduction.h"
 #include "StepLowering.h"
 
@@ -157,7 +158,7 @@ private:
   std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
   std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
   /// The same at `ofRow` of the task, and at `ofChunk` if it is defined.
-  std::vector<Halide::Expr> at(std::vector<Halide::Expr> first, Halide::Expr ofRow, Halide::Expr ofChunk = {}) const;
+  std::vector<Halide::Expr> at(std::vector<Halide::Expr> first, Halide::Expr ofRow) const;
   /// A part of the state at the sum's own indices.
   std::vector<Halide::Expr> stateAt(Halide::Expr part, Halide::Expr ofSpan) const;
   /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions and tiles of rows, if these are
@@ -218,7 +219,6 @@ private:
                           Halide::Expr position, const TileKey &key);
   void addContiguousProduct(const Environment &environment, Product &product);
   void addProductAlongKeys(const Environment &environment, Product &product);
-  void computeInChunk(Halide::Func &stage, const Halide::LoopLevel &level);
   void computeRowsInChunk(Halide::Func &stage);
   void scheduleMerged();
   void scheduleState();
@@ -261,11 +261,11 @@ private:
   Halide::Expr keyCount, spans;
   Halide::Expr lower, upper;             ///< The keys that the mask can let through for some row of a group.
   Halide::Expr chunksOfSpan, mostChunks; ///< Of those keys; the most of any span.
+  PassNumbers taskNumbers;               ///< (task): what indices are, which is divided for.
   /// (chunk, task): the first key, and of the keys from there on, up to where they are looked at, and, where the mask
   /// has a lower bound, from where.
-  Halide::Func chunkKeys;
+  PassNumbers chunkKeys;
   std::vector<Halide::Func> rangeFuncs, rowReductions;
-  std::vector<Halide::Func> taskFuncs; ///< (task): what is divided for, once a task.
   std::vector<Product> products;
   std::vector<KeyTensor> keyTensors;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,

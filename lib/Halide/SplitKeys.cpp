@@ -45,8 +45,7 @@ Split::KeyTensor Split::defineKeyTensor(ReadOp read, const Environment &environm
     parts.push_back({all, all.x, PlainRegion(kernel, inner).expression(yielded(tensor.getBody()))});
   }
   KeyTensor result{read, key.rows, key.isOfRest, Func(kernel.uniqueName(tensor.getName()))};
-  defineByParts(result.func, parts, {k, block, chunk, task},
-                storageType(tensor.getResult().getType().getElementType()));
+  defineByParts(result.func, parts, {k, block}, storageType(tensor.getResult().getType().getElementType()));
   return result;
 }
 
@@ -57,7 +56,7 @@ Expr Split::keyTensorAt(ReadOp read, const Environment &environment, const TileK
   if (found == keyTensors.end())
     found = keyTensors.insert(found, defineKeyTensor(read, environment, key));
   Expr last = environment.indices.find(read.getSubscripts().back())->second.expr;
-  return cast(computeType(read.getType()), found->func(last, key.key, blockOfTile(key.rows), chunk, task));
+  return cast(computeType(read.getType()), found->func(last, key.key, blockOfTile(key.rows)));
 }
 
 bool Split::readsKeyTensor(ReduceOp op) const {
@@ -77,7 +76,7 @@ void Split::scheduleKeyTensors(const Product &product, int rows, bool isOfRest, 
   for (KeyTensor &each : keyTensors) {
     if (each.read->getParentOp() != product.op || each.rows != rows || each.isOfRest != isOfRest)
       continue;
-    computeInChunk(each.func, LoopLevel(product.func, loop));
+    each.func.compute_at(product.func, loop);
     each.func.align_storage(each.func.args()[0], lanes).store_in(Halide::MemoryType::Stack);
     vectorizeParts(each.func, lanes);
   }

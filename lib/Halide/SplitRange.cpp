@@ -93,14 +93,12 @@ void Split::keepTaskNumbers() {
     return;
   std::vector<Expr> values;
   for (Expr *number : numbers)
-    values.push_back(ofUnknownRange(*number));
-  Func kept(kernel.uniqueName("numbers_of_task"));
-  kept(task) = Halide::Tuple(values);
+    values.push_back(*number);
+  taskNumbers = PassNumbers(kernel.uniqueName("numbers_of_task"), {task}, values);
   for (auto [position, number] : llvm::enumerate(numbers))
-    *number = values.size() > 1 ? Expr(kept(task)[position]) : Expr(kept(task));
+    *number = taskNumbers[position];
   for (Own &index : own)
     index.kept = Halide::unsafe_promise_clamped(index.kept, 0, index.size - 1);
-  taskFuncs.push_back(kept);
 }
 
 /// Surplus rows of the last pass are its last.
@@ -209,8 +207,7 @@ void Split::defineRange() {
   std::vector<Expr> ofChunk = {firstOfChunk, ceilDivide(ofSpan(task)[1] - firstOfChunk, largest) * largest};
   if (lower.defined())
     ofChunk.push_back((lower - firstOfChunk) / largest * largest);
-  chunkKeys = Func(kernel.uniqueName("keys_of_chunk"));
-  chunkKeys(chunk, task) = Halide::Tuple(ofChunk);
+  chunkKeys = PassNumbers(kernel.uniqueName("keys_of_chunk"), {chunk, task}, ofChunk);
 }
 
 } // namespace attn::lowering

@@ -20,14 +20,10 @@ static std::vector<VarOrRVar> variables(const RDom &domain, int count) {
   return result;
 }
 
-/// Computes a stage for one chunk of one span at a time.
-void Split::computeInChunk(Func &stage, const LoopLevel &level) {
-  stage.compute_at(level).bound_extent(chunk, 1).bound_extent(task, 1);
-}
-
-/// The same, for all rows of the task. That there is one is not seen from stages that ask for it in several ways.
+/// Computes a stage for one chunk of one span at a time, for all rows of the task. That there is one is not seen from
+/// stages that ask for it in several ways.
 void Split::computeRowsInChunk(Func &stage) {
-  computeInChunk(stage, LoopLevel(state, parts.z));
+  stage.compute_at(state, parts.z);
   if (shared.empty())
     stage.bound(row, 0, 1);
 }
@@ -49,8 +45,7 @@ void Split::scheduleMerged() {
 void Split::scheduleState() {
   for (Func &bound : rangeFuncs)
     bound.compute_root();
-  for (Func &kept : taskFuncs)
-    kept.compute_at(state, task);
+  taskNumbers.computeAt(LoopLevel(state, task));
   for (Func &reduction : rowReductions)
     reduction.compute_at(state, task);
   for (Pack &pack : packs) {
@@ -94,7 +89,7 @@ void Split::scheduleProduct(Product &product) {
     scheduleKeyTensors(product, tile.rows, /*isOfRest=*/false, all[3]);
     Func &partial = tile.partial;
     Var keys("keys$"), key("key$");
-    computeInChunk(partial, LoopLevel(product.func, all[2]));
+    partial.compute_at(product.func, all[2]);
     partial.bound(k, 0, tile.keyCount).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
     partial.vectorize(lane).unroll(k).unroll(row);
     for (auto [stage, domain] : llvm::enumerate(tile.terms)) {
@@ -133,7 +128,7 @@ void Split::scheduleTile(ColumnTile &tile, unsigned update) {
       .vectorize(all[0])
       .unroll(all[1])
       .unroll(all[2]);
-  computeInChunk(tile.sums, LoopLevel(output, all[3]));
+  tile.sums.compute_at(output, all[3]);
   tile.sums.bound_extent(e, tile.vectors * lanes).bound_extent(keyTile, 1).bound_extent(row, tile.rows);
   Var vectors("vectors$"), column("column$");
   int width = pairsWeights ? 2 * lanes : lanes; // of a load
@@ -161,7 +156,7 @@ void Split::schedule() {
   for (Product &product : products)
     scheduleProduct(product);
   LoopLevel inChunk(state, parts.z);
-  computeInChunk(chunkKeys, inChunk);
+  chunkKeys.computeAt(inChunk);
   auto overKeys = [&](Func stage, const RDom &domain) {
     computeRowsInChunk(stage);
     stage.bound(k, 0, plan.chunk);
@@ -174,9 +169,11 @@ void Split::schedule() {
     partial.update().reorder(lane, domain[0], row).vectorize(lane);
   };
   for (Subscript &kept : subscripts) {
-    if (!kept.keys.defined())
+    if (!kept.keys.defined()) {
+      kept.func.compute_at(state, task);
       continue;
-    computeInChunk(kept.func, inChunk);
+    }
+    kept.func.compute_at(inChunk);
     kept.func.bound(k, 0, plan.chunk);
     kept.func.update().reorder(kept.keys[0], kept.keys[1]).allow_race_conditions().vectorize(kept.keys[0]);
   }

@@ -50,12 +50,12 @@ Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {
   auto found = llvm::find_if(packs, [&](const Pack &pack) { return pack.value == value && pack.ofPairs == ofPairs; });
   if (found == packs.end()) {
     std::vector<Var> arguments = formula.variables;
-    arguments.insert(arguments.end(), {row, task});
+    arguments.push_back(row);
     found = packs.insert(found, {value, Func(kernel.uniqueName(func.name() + "_row")), ofPairs});
     found->func(arguments) = formula.value;
   }
   std::vector<Expr> call = formula.at;
-  call.insert(call.end(), {row, task});
+  call.push_back(row);
   return found->func(call);
 }
 
@@ -249,8 +249,8 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Func result(kernel.uniqueName(func.name() + "_row"));
-  std::vector<Expr> element = {row, task};
-  result(row, task) = identity(reduce.getKind(), value.type());
+  std::vector<Expr> element = {row};
+  result(row) = identity(reduce.getKind(), value.type());
   result(element) = combine(reduce.getKind(), result(element), value);
   rowReductions.push_back(result);
   return result(element);

@@ -101,29 +101,27 @@ void Split::defineState() {
   parts = RDom({{0, lanes}, {0, firstOutput + vectors}, {0, mostChunks}});
   parts.where(parts.z < chunksOfSpan);
   state = Func(kernel.uniqueName(func.name() + "_state"));
-  auto ofChunk = [&](const Func &stage, std::vector<Expr> first) {
-    return Expr(stage(at(std::move(first), row, parts.z)));
-  };
   auto old = [&](Expr part) { return Expr(state(part, row, task)); };
+  auto ofPass = [&](const Expr &value) { return taskNumbers.before({task}, chunkKeys.before({parts.z, task}, value)); };
   Expr part = parts.y * lanes + parts.x, column = Halide::max(parts.y - firstOutput, 0) * lanes + parts.x;
   std::vector<Expr> blocks; // that are made apart, so that no chain of additions is long
   for (int index = 0; index < plan.chunk / plan.block(); ++index)
-    blocks.push_back(ofChunk(output, {column, index}));
+    blocks.push_back(output(at({column, index})));
   Expr chunkOutput = combineTree(ReduceKind::Sum, blocks);
   if (!softmax) {
     state(e, row, task) = zero;
-    state(part, row, task) += chunkOutput;
+    state(part, row, task) = ofPass(old(part) + chunkOutput);
     return;
   }
   state(e, row, task) = select(e == Maximum, lowest(type), zero);
-  Expr chunkMaximum = ofChunk(maximum, {}), newMaximum = larger(old(Maximum), chunkMaximum);
+  Expr chunkMaximum = maximum(at({})), newMaximum = larger(old(Maximum), chunkMaximum);
   Expr scaleBefore = exp2OfNonPositive(old(Maximum) - newMaximum),
        scaleOfChunk = exp2OfNonPositive(chunkMaximum - newMaximum);
-  Expr newSum = old(Sum) * scaleBefore + ofChunk(sum, {}) * scaleOfChunk;
+  Expr newSum = old(Sum) * scaleBefore + sum(at({})) * scaleOfChunk;
   Expr ofRow =
       select(part == ScaleBefore, scaleBefore, part == ScaleOfChunk, scaleOfChunk, part == Maximum, newMaximum, newSum);
   Expr ofColumn = old(part) * old(ScaleBefore) + chunkOutput * old(ScaleOfChunk);
-  state(part, row, task) = select(parts.y >= firstOutput, Halide::likely(ofColumn), ofRow);
+  state(part, row, task) = ofPass(select(parts.y >= firstOutput, Halide::likely(ofColumn), ofRow));
 }
 
 /// What the spans have found, and the sink, together.

@@ -25,7 +25,7 @@ void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key
       continue;
     }
     const Subscript &kept = subscript(operand, environment, read, position);
-    Expr expr = isOfKey ? kept.func(key, chunk, task) : kept.func(ofRow, task);
+    Expr expr = isOfKey ? kept.func(key) : kept.func(ofRow);
     if (read)
       environment.subscripts[operand] = {expr, kept.top};
     else
@@ -63,11 +63,10 @@ Split::Subscript &Split::subscript(mlir::Value value, const Environment &environ
   Scalar lowered = read ? Scalar{lowering.subscript(read, position), {}} : lowering.lower(value);
   kept.range = lowered.range;
   if (isOfKey) {
-    kept.func(k, chunk, task) = Halide::undef(lowered.expr.type());
-    kept.func(keyOf(kept.keys), chunk, task) = lowered.expr;
+    kept.func(k) = Halide::undef(lowered.expr.type());
+    kept.func(keyOf(kept.keys)) = lowered.expr;
   } else {
-    kept.func(row, task) = lowered.expr;
-    taskFuncs.push_back(kept.func);
+    kept.func(row) = lowered.expr;
   }
   subscripts.push_back(kept);
   return subscripts.back();

@@ -1,0 +1,80 @@
+//===- PassNumbers.cpp - What stages read of a pass of a loop --------------===//
+
+#include "PassNumbers.h"
+#include "Hints.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <stdexcept>
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+namespace attn::lowering {
+
+static const char beforeName[] = "attn_before";
+
+/// Of the Funcs that are computed in a loop Halide computes those first whose names come first. This comes before all
+/// letters.
+static constexpr char firstInOrder = '@';
+
+PassNumbers::PassNumbers(const std::string &name, const std::vector<Var> &variables, const std::vector<Expr> &values)
+    : func(firstInOrder + name) {
+  std::vector<Expr> numbers;
+  for (const Expr &value : values)
+    numbers.push_back(ofUnknownRange(value));
+  func(variables) = Tuple(numbers);
+}
+
+/// Of its memory, by the name that Halide gives it.
+Expr PassNumbers::operator[](size_t position) const {
+  std::string name = func.outputs() > 1 ? func.name() + "." + std::to_string(position) : func.name();
+  return Load::make(Int(32), name, 0, {}, {}, const_true(), {});
+}
+
+Expr PassNumbers::before(const std::vector<Expr> &at, const Expr &value) const {
+  if (!func.defined())
+    return value;
+  std::vector<Expr> arguments;
+  for (int position = 0; position < func.outputs(); ++position)
+    arguments.push_back(func.outputs() > 1 ? Expr(func(at)[position]) : Expr(func(at)));
+  arguments.push_back(value);
+  return Call::make(value.type(), beforeName, arguments, Call::PureExtern);
+}
+
+void PassNumbers::computeAt(const LoopLevel &level) {
+  if (!func.defined())
+    return;
+  func.compute_at(level);
+  for (const Var &variable : func.args())
+    func.bound_extent(variable, 1);
+}
+
+namespace {
+class LowerPassNumbers : public IRMutator {
+  using IRMutator::visit;
+
+  Stmt visit(const Allocate *op) override {
+    allocated.push_back(op->name);
+    Stmt result = IRMutator::visit(op);
+    allocated.pop_back();
+    return result;
+  }
+
+  Expr visit(const Call *op) override {
+    return op->name == beforeName ? mutate(op->args.back()) : IRMutator::visit(op);
+  }
+
+  Expr visit(const Load *op) override {
+    if (op->name.front() == firstInOrder && !llvm::is_contained(allocated, op->name))
+      throw std::logic_error(op->name + " is read where it is not kept");
+    return IRMutator::visit(op);
+  }
+
+  std::vector<std::string> allocated;
+};
+} // namespace
+
+void lowerPassNumbers(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new LowerPassNumbers); }
+
+} // namespace attn::lowering
