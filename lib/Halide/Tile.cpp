@@ -38,27 +38,30 @@ Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool ha
 void Tile::findOthers() {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
-  Expr rest = task;
+  Expr rest = task, tile;
   tiles = kernel.derivedSize("tiles", ceilDivide(sizeOf(op.getQuery()), static_cast<int>(plan.queries)), 1);
   tile = takeDigit(rest, tiles);
+  std::vector<Expr> numbers = {tile * static_cast<int>(plan.queries)};
   unsigned rank = vars.size();
   for (unsigned position = rank - 1; position-- > 0;)
     if (position != op.getQuery()) {
       Expr size = sizeOf(position);
-      others.push_back({position, vars[rank - 1 - position], size, takeDigit(rest, size)});
+      numbers.push_back(takeDigit(rest, size));
+      others.push_back({position, vars[rank - 1 - position], size, {}});
     }
+  taskNumbers = PassNumbers(kernel.uniqueName("numbers_of_task"), {task}, numbers);
+  firstQuery = taskNumbers[0];
+  for (auto [number, index] : llvm::enumerate(others))
+    index.ofTask = Halide::unsafe_promise_clamped(taskNumbers[number + 1], 0, index.size - 1);
+  chunkNumbers = PassNumbers(kernel.uniqueName("first_key"), {chunk}, {chunk * static_cast<int>(plan.chunk)});
+  firstKey = chunkNumbers[0];
 }
 
-std::vector<Var> Tile::taskVars(std::vector<Var> first) const {
-  first.push_back(task);
-  return first;
-}
-
-std::vector<Expr> Tile::at(Expr query, Expr key) const { return {query, key, chunk, task}; }
+std::vector<Expr> Tile::at(Expr query, Expr key) const { return {query, key}; }
 
 /// `key` counts within the chunk.
 IndexBinding Tile::keyBinding(Expr key) const {
-  IndexBinding binding{chunk * static_cast<int>(plan.chunk) + key, {k, chunk}, true, {}};
+  IndexBinding binding{firstKey + key, {k}, true, {}};
   return binding;
 }
 
@@ -68,8 +71,7 @@ Environment Tile::bind(mlir::Region &region, IndexBinding key) {
   for (const Own &index : others)
     environment.indices[region.getArgument(index.position)] = {index.ofTask, {task}, false, {}};
   environment.bind(region.getArgument(rank - 1), e);
-  environment.indices[region.getArgument(op.getQuery())] = {
-      tile * static_cast<int>(plan.queries) + q, {q, task}, true, {}};
+  environment.indices[region.getArgument(op.getQuery())] = {firstQuery + q, {q, task}, true, {}};
   environment.indices[region.getArgument(rank - 1)].padded = true;
   environment.indices[region.getArguments().back()] = key;
   return environment;
@@ -96,7 +98,7 @@ void defineOnKeys(Func func, const std::vector<Var> &vars, const std::vector<Exp
 }
 
 void Tile::defineWeights() {
-  std::vector<Var> elementVars = taskVars({q, k, chunk}), rowVars = taskVars({q, chunk});
+  std::vector<Var> elementVars = {q, k}, rowVars = {q};
   std::vector<Expr> row(rowVars.begin(), rowVars.end());
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   if (softmax) {
@@ -123,7 +125,7 @@ void Tile::defineWeights() {
 
     sumKeys = keysOfBlock(plan.block, plan.keyUnroll);
     sumBlock = Func(kernel.uniqueName(func.name() + "_sum_block"));
-    std::vector<Var> blockVars = taskVars({q, block, chunk});
+    std::vector<Var> blockVars = {q, block};
     std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
     sumBlock(blockVars) = constant(type, 0);
     sumBlock(blockAt) += exponential(at(q, block * static_cast<int>(plan.block) + keyOf(sumKeys)));
@@ -148,7 +150,7 @@ void Tile::defineWeights() {
     environment.replace(read.getResult(), exponential(at(q, key)));
   TileRegion lowering(*this, environment, true);
   Expr value = lowering.expression(yielded(op.getBody(), 0));
-  Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
+  Expr kept = firstKey + key < keyCount;
   if (condition) {
     Environment inside = bind(*condition, keyBinding(key));
     PlainRegion conditions(kernel, inside);
@@ -160,7 +162,7 @@ void Tile::defineWeights() {
 /// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.
 void Tile::defineOutput() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  std::vector<Var> blockVars = taskVars({q, e, block, chunk});
+  std::vector<Var> blockVars = {q, e, block};
   std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   outputBlock = Func(kernel.uniqueName(func.name() + "_output_block"));
   outputBlock(blockVars) = constant(type, 0);
@@ -187,7 +189,7 @@ void Tile::defineOutput() {
   }
   outputBlocks = blocksOfChunk(outputBlockSize());
   blockAt[2] = outputBlocks.x;
-  std::vector<Var> outputVars = taskVars({q, e, chunk});
+  std::vector<Var> outputVars = {q, e};
   std::vector<Expr> outputAt(outputVars.begin(), outputVars.end());
   output = Func(kernel.uniqueName(func.name() + "_output"));
   output(outputVars) = constant(type, 0);

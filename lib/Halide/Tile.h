@@ -23,6 +23,7 @@
 #ifndef ATTN_LIB_HALIDE_TILE_H
 #define ATTN_LIB_HALIDE_TILE_H
 
+#include "PassNumbers.h"
 #include "Reduction.h"
 #include "StepLowering.h"
 #include "attn/Analysis/Fusion.h"
@@ -75,9 +76,8 @@ private:
   /// An environment in which the region's arguments stand for `key` and the tile's variables.
   Environment bind(mlir::Region &region, IndexBinding key);
   void bindScore(SoftmaxOp softmax, Environment &environment);
-  /// (q, k, chunk, task) with these in place of q and k.
+  /// (q, k) with these in place of them.
   std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
-  std::vector<Halide::Var> taskVars(std::vector<Halide::Var> first) const;
   IndexBinding keyBinding(Halide::Expr key) const;
   /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles.
   Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}) const;
@@ -116,10 +116,8 @@ private:
   /// The same after the chunk that the loop is at; `part` is where in the state.
   Halide::Tuple countedAfter(Halide::Expr value, Halide::Expr part);
   /// The state of a query of a tile at a column or, where there is a softmax, at a part of the row.
-  Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, Halide::Expr whichTask, int value = 0) const;
+  Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, int value = 0) const;
   Halide::RVar chunkLoop() const;
-  /// (first…, the chunk that the loop is at, task)
-  std::vector<Halide::Expr> ofChunk(std::vector<Halide::Expr> first) const;
   Halide::Expr addProduct(ReduceOp op, Environment &environment);
   /// The element of a product that is of the query, and of the key that `environment` has.
   Halide::Expr productAt(Product &product, Environment &environment);
@@ -171,10 +169,13 @@ private:
     unsigned position;   ///< In the output.
     Halide::Var index;   ///< Of `func`.
     Halide::Expr size;   ///< At least 1.
-    Halide::Expr ofTask; ///< Its value, in terms of `task`.
+    Halide::Expr ofTask; ///< Its value.
   };
-  std::vector<Own> others;       ///< The remaining indices, the last first.
-  Halide::Expr tiles, tile;      ///< How many there are of queries, and that of `task`.
+  std::vector<Own> others;  ///< The remaining indices, the last first.
+  Halide::Expr tiles;       ///< How many there are of queries.
+  PassNumbers taskNumbers;  ///< (task): its first query, and the values of `others`.
+  PassNumbers chunkNumbers; ///< (chunk): its first key.
+  Halide::Expr firstQuery, firstKey;
   std::vector<Halide::Var> vars; ///< Of `func`.
   Halide::Expr keyCount;
 
@@ -184,8 +185,8 @@ private:
   std::vector<Halide::Func> rangeFuncs;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
   Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output;
-  Halide::Func state, rows; ///< (q, part of the row or column, task); its columns, (e, q, task).
-  Halide::Func logSumExp;   ///< (q, task), if the sum has it.
+  Halide::Func state, rows; ///< (q, part of the row or column); its columns, (e, q).
+  Halide::Func logSumExp;   ///< (q), if the sum has it.
   Halide::RDom sumKeys, sumBlocks, weightKeys, outputKeys, outputBlocks;
   Halide::RDom chunks; ///< Parts of a row, if there is a softmax, and chunks.
   /// Of neighbouring keys, where the output is made of such pairs: of a block, (q or e, pair, block, …).

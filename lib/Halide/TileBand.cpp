@@ -108,17 +108,17 @@ int Tile::bandSize() const {
 /// The least row of the pairs that are in range, or the largest.
 Expr Tile::endOfBand(Band &band, const Environment &environment, bool largest) {
   int queries = plan.queries, chunkSize = plan.chunk;
-  Expr first = chunk * chunkSize, end = Halide::min(first + chunkSize, upper);
+  Expr end = Halide::min(firstKey + chunkSize, upper);
   Environment inner;
   inner.indices = environment.indices;
   for (auto &[index, binding] : inner.indices)
     if (binding.has(q))
-      binding.expr = tile * queries + (largest == band.growsWithQuery ? queries - 1 : 0);
-  inner.rebind(k, {largest == band.growsWithKey ? end - 1 : Halide::max(first, lower), {k, chunk}, true, {}});
+      binding.expr = firstQuery + (largest == band.growsWithQuery ? queries - 1 : 0);
+  inner.rebind(k, {largest == band.growsWithKey ? end - 1 : Halide::max(firstKey, lower), {k}, true, {}});
   Func row(kernel.uniqueName(func.name() + (largest ? "_last_row" : "_first_row")));
-  row(taskVars({chunk})) = PlainRegion(kernel, inner).subscript(band.read, band.dimension);
+  row() = PlainRegion(kernel, inner).subscript(band.read, band.dimension);
   bandRows.push_back(row);
-  return row(chunk, task);
+  return row();
 }
 
 /// The rows of the table that a register tile of the band is of.

@@ -26,7 +26,7 @@ Halide::Tuple Tile::countedAfter(Expr value, Expr part) {
   // Of the chunk that the loop is at; a sum's own condition is evaluated everywhere.
   int size = plan.chunk;
   Expr masked = softmax && op.getWhere().empty() ? !isWhole(chunkLoop() * size, size) : Expr(!op.getWhere().empty());
-  return counted(value, stateAt(q, part, task, 1) + 1, stateAt(q, part, task, 2) + cast<int32_t>(masked));
+  return counted(value, stateAt(q, part, 1) + 1, stateAt(q, part, 2) + cast<int32_t>(masked));
 }
 
 Func Tile::result() {

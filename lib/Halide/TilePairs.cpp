@@ -64,7 +64,7 @@ int Tile::outputBlockSize() const {
 void Tile::definePairedOutput() {
   int size = outputBlockSize(), pairsOfTile = plan.keyUnroll / 2;
   auto ofBlock = [&](Expr first, Expr pair) {
-    std::vector<Var> rest = taskVars({block, chunk});
+    std::vector<Var> rest = {block};
     std::vector<Expr> arguments = {first, pair};
     arguments.insert(arguments.end(), rest.begin(), rest.end());
     return arguments;
@@ -72,8 +72,7 @@ void Tile::definePairedOutput() {
   weightPairKeys = keysOfBlock(size, pairsOfTile);
   Expr pair = keyOf(weightPairKeys), key = block * size + 2 * pair;
   weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
-  defineOnKeys(weightPairs, taskVars({q, k, block, chunk}), ofBlock(q, pair),
-               pairOf(weights(at(q, key)), weights(at(q, key + 1))));
+  defineOnKeys(weightPairs, {q, k, block}, ofBlock(q, pair), pairOf(weights(at(q, key)), weights(at(q, key + 1))));
 
   // The columns there are; the surplus ones of a register tile are not defined, and nobody reads what they become.
   valuePairKeys = keysOfBlock(size, pairsOfTile, {extent(kernel, op.getResult().getType().getShape().back())});
@@ -85,12 +84,11 @@ void Tile::definePairedOutput() {
     numbers[position] = PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1));
   }
   valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  defineOnKeys(valuePairs, taskVars({e, k, block, chunk}), ofBlock(valuePairKeys[0], pair),
-               pairOf(numbers[0], numbers[1]));
+  defineOnKeys(valuePairs, {e, k, block}, ofBlock(valuePairKeys[0], pair), pairOf(numbers[0], numbers[1]));
 
   outputKeys = keysOfBlock(size, pairsOfTile);
   pair = keyOf(outputKeys);
-  std::vector<Var> blockVars = taskVars({q, e, block, chunk});
+  std::vector<Var> blockVars = {q, e, block};
   std::vector<Expr> element(blockVars.begin(), blockVars.end());
   outputBlock(element) += productOfPairs(weightPairs(ofBlock(q, pair)), valuePairs(ofBlock(e, pair)));
 }

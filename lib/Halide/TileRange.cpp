@@ -23,20 +23,16 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
     if (binding.has(q))
       binding.expr = Halide::min(binding.expr, lastIndex(kernel, querySize));
   PlainRegion lowering(kernel, environment);
-  std::vector<Var> boundVars = taskVars({});
-  std::vector<Expr> bounds(boundVars.begin(), boundVars.end());
 
   // The largest or smallest of a bound over the queries of the tile, between 0 and the number of keys.
   auto overQueries = [&](const char *name, const std::shared_ptr<const KeyBound> &bound, bool largest) {
     Func each(kernel.uniqueName(std::string(name) + "_of")), all(kernel.uniqueName(name));
-    each(taskVars({q})) = boundOfKeys(*bound, lowering, keyCount);
+    each(q) = boundOfKeys(*bound, lowering, keyCount);
     RDom queries(0, static_cast<int>(plan.queries));
-    std::vector<Expr> query = {queries.x};
-    query.insert(query.end(), bounds.begin(), bounds.end());
-    all(boundVars) = largest ? Expr(0) : keyCount;
-    all(bounds) = largest ? Halide::max(all(bounds), each(query)) : Halide::min(all(bounds), each(query));
+    all() = largest ? Expr(0) : keyCount;
+    all() = largest ? Halide::max(all(), each(queries.x)) : Halide::min(all(), each(queries.x));
     rangeFuncs.push_back(all);
-    return all(bounds);
+    return Expr(all());
   };
   upper = range.possible.upper ? overQueries("upper", range.possible.upper, true) : keyCount;
   lower = range.possible.lower ? overQueries("lower", range.possible.lower, false) : Expr(0);
@@ -51,7 +47,7 @@ RDom Tile::keys(llvm::ArrayRef<Expr> inner) const { return keyTiles(plan.keyUnro
 RDom Tile::keysOfForm(bool whole) const {
   RDom domain = keys();
   int unroll = plan.keyUnroll;
-  Expr isOfForm = isWhole(chunk * static_cast<int>(plan.chunk) + domain[1] * unroll, unroll);
+  Expr isOfForm = isWhole(firstKey + domain[1] * unroll, unroll);
   domain.where(whole ? isOfForm : !isOfForm);
   return domain;
 }
@@ -66,7 +62,7 @@ RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner) const {
 }
 
 void Tile::visitRange(RDom &domain, Expr key, int size) const {
-  Expr first = chunk * static_cast<int>(plan.chunk) + key;
+  Expr first = firstKey + key;
   domain.where(first < upper);
   if (ranged)
     domain.where(first + size > lower);

@@ -20,16 +20,11 @@ static std::vector<RVar> variables(const RDom &domain) {
 }
 
 /// Computes `stage` for one tile of queries in each task of the sum.
-void Tile::computeInTask(Func stage) {
-  stage.compute_at(func, tasks).bound(q, 0, static_cast<int>(plan.queries)).bound_extent(task, 1);
-}
+void Tile::computeInTask(Func stage) { stage.compute_at(func, tasks).bound(q, 0, static_cast<int>(plan.queries)); }
 
 /// Computes `stage` for one chunk of the keys of a tile.
 void Tile::computeInChunk(Func stage) {
-  stage.compute_at(state, chunkLoop())
-      .bound(q, 0, static_cast<int>(plan.queries))
-      .bound_extent(chunk, 1)
-      .bound_extent(task, 1);
+  stage.compute_at(state, chunkLoop()).bound(q, 0, static_cast<int>(plan.queries));
 }
 
 void Tile::schedule() {
@@ -54,6 +49,8 @@ void Tile::schedule() {
   }
   func.parallel(tasks).vectorize(e, lanes, TailStrategy::GuardWithIf);
 
+  taskNumbers.computeAt(Halide::LoopLevel(func, tasks));
+  chunkNumbers.computeAt(Halide::LoopLevel(state, chunkLoop()));
   for (Func &bound : rangeFuncs)
     bound.compute_at(func, tasks);
   for (Func &pack : packs) {
@@ -85,7 +82,7 @@ void Tile::schedule() {
   // Stages over the keys of a chunk: queries innermost and unrolled, accumulators in registers where there are any.
   for (Product &product : products) {
     computeInChunk(product.func);
-    product.func.bound_extent(k, product.band ? bandSize() : chunkSize)
+    product.func.bound(k, 0, product.band ? bandSize() : chunkSize)
         .update()
         .reorder(q, product.keys[0], product.keys[1]);
     product.func.update().vectorize(q, lanes).unroll(q);
@@ -110,7 +107,7 @@ void Tile::schedule() {
       addUp(1, product.rest);
   }
   for (Widened &each : widened) {
-    each.func.compute_at(state, chunkLoop()).bound_extent(k, chunkSize).bound_extent(chunk, 1).bound_extent(task, 1);
+    each.func.compute_at(state, chunkLoop()).bound(k, 0, chunkSize);
     std::vector<RVar> loops = variables(each.domain);
     each.func.update()
         .reorder(std::vector<VarOrRVar>(loops.begin(), loops.end()))
@@ -119,11 +116,11 @@ void Tile::schedule() {
   }
   for (Transposed &read : transposed) {
     computeInChunk(read.func);
-    read.func.bound_extent(k, chunkSize).update().reorder(q, read.keys[0], read.keys[1]).vectorize(q, lanes);
+    read.func.bound(k, 0, chunkSize).update().reorder(q, read.keys[0], read.keys[1]).vectorize(q, lanes);
   }
   auto overKeys = [&](Func stage, llvm::ArrayRef<RDom> domains) {
     computeInChunk(stage);
-    stage.bound_extent(k, chunkSize);
+    stage.bound(k, 0, chunkSize);
     for (auto [update, domain] : llvm::enumerate(domains))
       stage.update(update).reorder(q, domain[0], domain[1]).vectorize(q, lanes);
   };

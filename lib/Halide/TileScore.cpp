@@ -69,9 +69,8 @@ Expr Tile::addPack(const std::string &suffix, const PackedFormula &formula) {
   std::vector<Expr> call = {q};
   llvm::append_range(arguments, formula.variables);
   llvm::append_range(call, formula.at);
-  call.push_back(task);
   Func pack(kernel.uniqueName(func.name() + suffix));
-  pack(taskVars(std::move(arguments))) = formula.value;
+  pack(arguments) = formula.value;
   packs.push_back(pack);
   return pack(call);
 }
@@ -102,7 +101,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
     product.keys.where(product.keys[1] <
                        select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0));
   Halide::Type type = computeType(reduce.getType());
-  std::vector<Var> sumVars = taskVars({q, k, keyTile, chunk});
+  std::vector<Var> sumVars = {q, k, keyTile};
   std::vector<Expr> element(sumVars.begin(), sumVars.end()), call = element;
   product.sums(sumVars) = identity(reduce.getKind(), type);
   inner.rebind(k, keyBinding(keyTile * static_cast<int>(plan.keyUnroll) + k));
@@ -131,7 +130,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
   call[1] = product.keys[0];
   call[2] = product.keys[1];
   Func &result = product.func;
-  defineOnKeys(result, taskVars({q, k, chunk}), at(q, keyOf(product.keys)), product.sums(call));
+  defineOnKeys(result, {q, k}, at(q, keyOf(product.keys)), product.sums(call));
   products.push_back(product);
   return productAt(product, environment);
 }
@@ -139,7 +138,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
 /// The key that `environment` has, counted within the chunk.
 Expr Tile::keyInChunk(const Environment &environment) const {
   Expr key = environment.bindingWith(k)->expr;
-  return Halide::Internal::simplify(key - chunk * static_cast<int>(plan.chunk));
+  return Halide::Internal::simplify(key - firstKey);
 }
 
 bool Tile::isAcross(ReadOp read, const Environment &environment) const {
@@ -163,7 +162,7 @@ Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
   inner.rebind(k, keyBinding(keyOf(result.keys)));
   PlainRegion lowering(kernel, inner);
   Expr value = lowering.expression(read.getResult());
-  result.func(taskVars({q, k, chunk})) = Halide::undef(value.type());
+  result.func(q, k) = Halide::undef(value.type());
   result.func(at(q, keyOf(result.keys))) = value;
   transposed.push_back(result);
   return result.func(at(q, keyInChunk(environment)));
@@ -207,9 +206,9 @@ Expr Tile::addWidened(mlir::Value value, const Environment &environment) {
     inner.indices[index] = {element.back(), {}, false, {}};
   }
   inner.rebind(k, keyBinding(keyOf(result.domain)));
-  variables.insert(variables.end(), {k, chunk, task});
-  element.insert(element.end(), {keyOf(result.domain), chunk, task});
-  call.insert(call.end(), {keyInChunk(environment), chunk, task});
+  variables.push_back(k);
+  element.push_back(keyOf(result.domain));
+  call.push_back(keyInChunk(environment));
   defineOnKeys(result.func, variables, element, PlainRegion(kernel, inner).expression(value));
   widened.push_back(result);
   return result.func(call);
@@ -225,7 +224,7 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Expr start = identity(reduce.getKind(), value.type());
   Func result(kernel.uniqueName(func.name() + "_row"));
-  std::vector<Var> resultVars = taskVars({q});
+  std::vector<Var> resultVars = {q};
   std::vector<Expr> element(resultVars.begin(), resultVars.end());
   result(resultVars) = start;
   result(element) = combine(reduce.getKind(), result(element), value);
@@ -242,7 +241,7 @@ Expr Tile::scoreAt(Expr key, bool whole, Expr largest) {
     environment.replace(product.reduction, productAt(product, environment));
   for (const Transposed &other : transposed)
     environment.replace(other.value, other.func(at(q, key)));
-  std::vector<Var> rowVars = taskVars({q});
+  std::vector<Var> rowVars = {q};
   for (auto &[reduction, row] : rowReductions)
     environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
   Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
@@ -251,7 +250,7 @@ Expr Tile::scoreAt(Expr key, bool whole, Expr largest) {
     value -= largest;
   if (whole)
     return value;
-  Expr kept = chunk * static_cast<int>(plan.chunk) + key < keyCount;
+  Expr kept = firstKey + key < keyCount;
   if (softmax.getMask())
     kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
   return select(kept, value, -infinity(value.type()));
@@ -272,7 +271,7 @@ void Tile::defineScore() {
     scoreKeys.push_back(keysOfForm(whole));
     Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, whole);
     if (!whole)
-      score(taskVars({q, k, chunk})) = Halide::undef(value.type());
+      score(q, k) = Halide::undef(value.type());
     score(at(q, key)) = value;
   }
 }

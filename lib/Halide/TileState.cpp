@@ -46,20 +46,15 @@ void Tile::defineState() {
 
 Halide::RVar Tile::chunkLoop() const { return chunks[chunks.dimensions() - 1]; }
 
-std::vector<Expr> Tile::ofChunk(std::vector<Expr> first) const {
-  first.insert(first.end(), {chunkLoop(), task});
-  return first;
-}
-
-Expr Tile::stateAt(Expr query, Expr part, Expr whichTask, int value) const {
-  Halide::FuncRef all = state(query, part, whichTask);
+Expr Tile::stateAt(Expr query, Expr part, int value) const {
+  Halide::FuncRef all = state(query, part);
   return state.outputs() == 1 ? Expr(all) : all[value];
 }
 
 void Tile::defineSumState() {
   Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0);
-  state(taskVars({q, e})) = counted(zero, 0, 0);
-  state(q, e, task) = countedAfter(stateAt(q, e, task) + output(ofChunk({q, e})), e);
+  state(q, e) = counted(zero, 0, 0);
+  state(q, e) = countedAfter(chunkNumbers.before({chunkLoop()}, stateAt(q, e) + output(q, e)), e);
 }
 
 void Tile::defineSoftmaxState() {
@@ -74,19 +69,19 @@ void Tile::defineSoftmaxState() {
     startSum = exp2OfNonPositive(sink - start);
   }
   Var any("part$");
-  state(taskVars({q, any})) = counted(select(any == Maximum, start, any == Sum, startSum, constant(type, 0)), 0, 0);
+  state(q, any) = counted(select(any == Maximum, start, any == Sum, startSum, constant(type, 0)), 0, 0);
 
   Expr part = chunks.x;
-  auto before = [&](Expr part) { return stateAt(q, part, task); };
-  Expr chunkMaximum = maximum(ofChunk({q})), oldMaximum = before(Maximum);
+  auto before = [&](Expr part) { return stateAt(q, part); };
+  Expr chunkMaximum = maximum(q), oldMaximum = before(Maximum);
   Expr newMaximum = select(chunkMaximum > oldMaximum, chunkMaximum, oldMaximum);
   auto scaled = [&](Expr ofLast) { return before(part) * before(ScaleBefore) + ofLast * before(ScaleOfChunk); };
   // Halide makes one loop of the parts before the columns, and one of the columns, which decides nothing.
-  Expr column = scaled(output(ofChunk({q, Halide::max(part, 0)})));
-  Expr ofRow =
-      select(part == ScaleBefore, exp2OfNonPositive(oldMaximum - newMaximum), part == ScaleOfChunk,
-             exp2OfNonPositive(chunkMaximum - newMaximum), part == Maximum, newMaximum, scaled(sum(ofChunk({q}))));
-  state(q, part, task) = countedAfter(select(part >= 0, Halide::likely(column), ofRow), part);
+  Expr column = scaled(output(q, Halide::max(part, 0)));
+  Expr ofRow = select(part == ScaleBefore, exp2OfNonPositive(oldMaximum - newMaximum), part == ScaleOfChunk,
+                      exp2OfNonPositive(chunkMaximum - newMaximum), part == Maximum, newMaximum, scaled(sum(q)));
+  Expr after = chunkNumbers.before({chunkLoop()}, select(part >= 0, Halide::likely(column), ofRow));
+  state(q, part) = countedAfter(after, part);
 }
 
 void Tile::defineResult() {
@@ -94,26 +89,26 @@ void Tile::defineResult() {
   Var query = vars[rank - 1 - op.getQuery()];
   int queries = plan.queries;
   rows = Func(kernel.uniqueName(func.name() + "_rows"));
-  rows(taskVars({e, q})) = stateAt(q, e, task);
+  rows(e, q) = stateAt(q, e);
 
   Expr within = query % queries, taskOfRow = query / queries, tasksBefore = tiles;
   for (const Own &other : others) {
     taskOfRow += other.index * tasksBefore;
     tasksBefore *= other.size;
   }
-  Expr result = rows(e, within, taskOfRow);
+  Expr result = rows(e, within);
   if (softmax) {
-    Expr total = stateAt(within, Sum, taskOfRow);
+    Expr total = stateAt(within, Sum);
     result = select(total == 0.0f, constant(result.type(), 0), result / total);
   }
-  result = convert(result, kernel.typeInMemory(op.getResult()));
+  result = taskNumbers.before({taskOfRow}, convert(result, kernel.typeInMemory(op.getResult())));
   if (hasLogSumExp) {
     logSumExp = Func(kernel.uniqueName(func.name() + "_logsumexp"));
-    logSumExp(taskVars({q})) = convert(lowering::logSumExp(stateAt(q, Maximum, task), stateAt(q, Sum, task)),
-                                       kernel.typeInMemory(softmax.getLogsumexp()));
-    func(vars) = Halide::Tuple(result, logSumExp(within, taskOfRow));
+    logSumExp(q) =
+        convert(lowering::logSumExp(stateAt(q, Maximum), stateAt(q, Sum)), kernel.typeInMemory(softmax.getLogsumexp()));
+    func(vars) = Halide::Tuple(result, logSumExp(within));
   } else if (kernel.plan.countChunks) {
-    func(vars) = Halide::Tuple(result, stateAt(within, e, taskOfRow, 1), stateAt(within, e, taskOfRow, 2));
+    func(vars) = Halide::Tuple(result, stateAt(within, e, 1), stateAt(within, e, 2));
   } else {
     func(vars) = result;
   }
