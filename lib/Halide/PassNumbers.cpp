@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <set>
 #include <stdexcept>
 
 using namespace Halide;
@@ -61,17 +62,26 @@ class LowerPassNumbers : public IRMutator {
     return result;
   }
 
+  Stmt visit(const ProducerConsumer *op) override {
+    Stmt result = IRMutator::visit(op);
+    if (op->is_producer)
+      produced.insert(op->name);
+    return result;
+  }
+
   Expr visit(const Call *op) override {
     return op->name == beforeName ? mutate(op->args.back()) : IRMutator::visit(op);
   }
 
   Expr visit(const Load *op) override {
-    if (op->name.front() == firstInOrder && !llvm::is_contained(allocated, op->name))
+    bool isThere = llvm::is_contained(allocated, op->name) && produced.count(op->name.substr(0, op->name.find('.')));
+    if (op->name.front() == firstInOrder && !isThere)
       throw std::logic_error(op->name + " is read where it is not kept");
     return IRMutator::visit(op);
   }
 
-  std::vector<std::string> allocated;
+  std::vector<std::string> allocated; ///< Here.
+  std::set<std::string> produced;     ///< Before.
 };
 } // namespace
 

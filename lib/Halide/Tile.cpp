@@ -38,10 +38,9 @@ Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool ha
 void Tile::findOthers() {
   llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
   auto sizeOf = [&](unsigned position) { return Halide::max(extent(kernel, shape[position]), 1); };
-  Expr rest = task, tile;
+  Expr rest = task;
   tiles = kernel.derivedSize("tiles", ceilDivide(sizeOf(op.getQuery()), static_cast<int>(plan.queries)), 1);
-  tile = takeDigit(rest, tiles);
-  std::vector<Expr> numbers = {tile * static_cast<int>(plan.queries)};
+  std::vector<Expr> numbers = {takeDigit(rest, tiles)};
   unsigned rank = vars.size();
   for (unsigned position = rank - 1; position-- > 0;)
     if (position != op.getQuery()) {
@@ -50,11 +49,11 @@ void Tile::findOthers() {
       others.push_back({position, vars[rank - 1 - position], size, {}});
     }
   taskNumbers = PassNumbers(kernel.uniqueName("numbers_of_task"), {task}, numbers);
-  firstQuery = taskNumbers[0];
+  firstQuery = taskNumbers[0] * static_cast<int>(plan.queries);
   for (auto [number, index] : llvm::enumerate(others))
     index.ofTask = Halide::unsafe_promise_clamped(taskNumbers[number + 1], 0, index.size - 1);
-  chunkNumbers = PassNumbers(kernel.uniqueName("first_key"), {chunk}, {chunk * static_cast<int>(plan.chunk)});
-  firstKey = chunkNumbers[0];
+  chunkNumbers = PassNumbers(kernel.uniqueName("chunk"), {chunk}, {chunk});
+  firstKey = chunkNumbers[0] * static_cast<int>(plan.chunk); // that Halide sees what it is a multiple of
 }
 
 std::vector<Expr> Tile::at(Expr query, Expr key) const { return {query, key}; }

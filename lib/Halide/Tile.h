@@ -173,8 +173,8 @@ private:
   };
   std::vector<Own> others;  ///< The remaining indices, the last first.
   Halide::Expr tiles;       ///< How many there are of queries.
-  PassNumbers taskNumbers;  ///< (task): its first query, and the values of `others`.
-  PassNumbers chunkNumbers; ///< (chunk): its first key.
+  PassNumbers taskNumbers;  ///< (task): its tile of queries, and the values of `others`.
+  PassNumbers chunkNumbers; ///< (chunk): its number.
   Halide::Expr firstQuery, firstKey;
   std::vector<Halide::Var> vars; ///< Of `func`.
   Halide::Expr keyCount;
