@@ -32,13 +32,17 @@ std::string Backward::nameOf(Value tensor) {
   return cast<TensorOp>(tensor.getDefiningOp()).getName().str();
 }
 
+bool Backward::isActive(SoftmaxGroup &group) {
+  return active.contains(group.score.getResult()) || (group.sink && active.contains(group.sink.getResult()));
+}
+
 void Backward::findActive() {
   for (BlockArgument parameter : kernel.getParameters())
     if (llvm::is_contained(inputs, names[parameter.getArgNumber()]))
       active.insert(parameter);
   for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>()) {
     for (SoftmaxGroup &group : groups)
-      if (group.weight == tensor && active.contains(group.score.getResult()))
+      if (group.weight == tensor && isActive(group))
         active.insert(group.logSumExp);
     bool reads = false;
     tensor.getBody().walk([&](ReadOp read) { reads |= active.contains(read.getTensor()); });
@@ -249,11 +253,11 @@ LogicalResult Backward::run() {
   }
   SmallVector<TensorOp> tensors(kernel.getBody().front().getOps<TensorOp>());
   for (TensorOp tensor : llvm::reverse(tensors)) {
-    if (!active.contains(tensor.getResult()) || weights.contains(tensor))
+    if (weights.contains(tensor))
       continue;
-    if (SoftmaxGroup *group = scores.lookup(tensor))
+    if (SoftmaxGroup *group = scores.lookup(tensor); group && isActive(*group))
       differentiate(*group);
-    if (failed(differentiate(tensor)))
+    if (active.contains(tensor.getResult()) && failed(differentiate(tensor)))
       return failure();
   }
   returnGradients();

@@ -38,6 +38,8 @@ public:
 private:
   std::string nameOf(mlir::Value tensor);
   void outlineExtremes();
+  /// Whether its score or its sink is.
+  bool isActive(SoftmaxGroup &group);
   void findActive();
   void markPairs(TensorOp tensor);
   void addOutputGradients();

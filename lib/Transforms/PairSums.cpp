@@ -42,7 +42,8 @@ void PairTensors::joinPlaced(TensorOp statement) {
   ReduceOp outer = wholeSum(statement);
   auto read = outer ? yielded(outer.getBody()).getDefiningOp<ReadOp>() : ReadOp();
   TensorOp part = read ? definitionOf(read.getTensor()) : TensorOp();
-  bool isSum = part && read.getTensor().hasOneUse() && isInRange(read) && wholeSum(part) && readsPairs(part);
+  bool isSum = part && !contains(read.getTensor()) && read.getTensor().hasOneUse() && isInRange(read) &&
+               wholeSum(part) && readsPairs(part);
   if (!isSum || !PlacedSum::of(statement))
     return;
   substituteFormula(read, part);

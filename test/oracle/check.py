@@ -21,7 +21,8 @@ from .memory import beside_unreadable_memory
 
 TOLERANCE = {"f32": 2e-6, "f64": 1e-13, "bf16": 2.0**-7, "f16": 2.0**-10}
 ROUNDING = {"f32": 2.0**-23, "f64": 2.0**-52, "bf16": 2.0**-8, "f16": 2.0**-11}
-UNDERFLOW = 1e-30  # what may be lost where a weight too small for f32 meets a large value
+# What may be lost where a weight too small for f32 meets a large value; and the step between numbers of f16 that are small.
+UNDERFLOW = {"f32": 1e-30, "f64": 1e-30, "bf16": 1e-30, "f16": 2.0**-24}
 ALLOWANCE = 8  # how often worse than a random disturbance a rounding may be
 DISTURBANCES = 12  # fewer may all be small by chance, where a row has few elements
 
@@ -140,7 +141,7 @@ def _differences(kernel: attn.Kernel, found: list[np.ndarray], expected: list[np
             finite = np.isfinite(a) & np.isfinite(b)
             special = ~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))
             error = np.where(finite, np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)), 0)
-            tolerance = TOLERANCE[info.dtype] * _row_maximum(np.where(np.isfinite(b), np.abs(b), 0)) + UNDERFLOW
+            tolerance = TOLERANCE[info.dtype] * _row_maximum(np.where(np.isfinite(b), np.abs(b), 0)) + UNDERFLOW[info.dtype]
             if (error > tolerance).any():
                 tolerance = tolerance + allowance.of(position)
             wrong, how = special | (error > tolerance), np.where(special, np.inf, error / tolerance)

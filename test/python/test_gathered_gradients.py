@@ -199,3 +199,23 @@ def test_groups_of_a_constant_size_need_not_divide_the_heads():
     for groups, gradient in ((3, [10, 26, 19]), (4, [10, 26, 19, 0]), (2, [10, 45]), (1, [55])):
         result = backward(x=np.ones(groups, np.float32), h=h, grad_y=np.ones(10, np.float32))
         assert result.tolist() == gradient
+
+
+def test_values_that_all_heads_share_of_an_output_that_is_projected():
+    """The gradient of the heads' own values was taken for one of the pairs that it is a sum of, and the compiler crashed."""
+    kernel = attn.compile(
+        """attention projected(v: f64[G, N, E], wo: f64[E, H], score: f64[H, N, N]) {
+          weight[h, m, n] = softmax[n](score[h, m, n] where n <= m)
+          out[h: H, m: N, e: E] = sum[n](weight[h, m, n] * v[h // H, n, e])
+          y[m] = sum[h, e](wo[e, h] * out[h, m, e])
+          return y }""",
+        lazy=True,
+    )
+    given = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((1, 7, 2), (2, 4), (4, 7, 7))]
+    v, wo, score = given
+    weight = score.masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf).softmax(2)
+    wanted = torch.einsum("eh,hme->m", wo, weight @ v)
+    torch.testing.assert_close(kernel(*given), wanted, rtol=1e-12, atol=1e-12)
+    gradient = torch.randn(7, dtype=torch.float64)
+    for a, b in zip(torch.autograd.grad(kernel(*given), given, gradient), torch.autograd.grad(wanted, given, gradient)):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

@@ -80,3 +80,18 @@ def assert_gradients_are_those_of(source, inputs, expected):
     found, wanted = (torch.autograd.grad(each, learned, weights) for each in (outputs, expected))
     for a, b in zip(found, wanted):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduction, output", [("softmax", "sum[n](a[h, m, n] * v[n, e])"), ("logsumexp", "a[h, m] * v[m, e]")])
+def test_a_sink_is_learned_where_the_scores_are_constants(reduction, output):
+    """Its gradient was 0: it was looked for beside that of the scores."""
+    keys = ", n" if reduction == "softmax" else ""
+    source = f"""attention sunk(sink: f64[H], v: f64[N, E]) {{
+        a[h, m: N{keys}] = {reduction}[n: N](-0.5 * abs(f64(m - n)), sink = sink[h])
+        out[h, m: N, e] = {output}
+        return out }}"""
+    sink, v = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((3,), (6, 2)))
+    at = torch.arange(6, dtype=torch.float64)
+    scores = torch.cat([(-0.5 * (at[:, None] - at).abs()).expand(3, 6, 6), sink[:, None, None].expand(3, 6, 1)], 2)
+    expected = scores.softmax(2)[:, :, :-1] @ v if keys else scores.logsumexp(2)[:, :, None] * v
+    assert_gradients_are_those_of(source, (sink, v), (expected,))
