@@ -21,6 +21,7 @@ from .specification import Values
 TOLERANCE = {"f32": 1e-4, "f64": 1e-8, "bf16": 2.0**-6, "f16": 2.0**-9}  # of the largest number of a gradient
 DIFFERENCES = 1e-5  # how far from the gradient a difference quotient may be, relative to both
 STEP = 1e-5
+UNDERFLOW = 1e-30  # what may be lost where a pass stores numbers that are too small for f32
 ALLOWANCE = 32  # how often worse than a random disturbance roundings may be: many, which have one cause, add up
 DISTURBANCES = 6
 
@@ -144,7 +145,7 @@ def _unlike(backward_pass: _BackwardPass, found: Gradients, expected: Gradients)
         special = ~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))
         error = np.where(special, np.inf, np.abs(np.where(finite, a, 0) - np.where(finite, b, 0)))
         # The slope of a tanh that is nearly 1 is a rounding.
-        allowed = TOLERANCE[dtype] * np.abs(b[np.isfinite(b)]).max(initial=0) + ALLOWANCE * ROUNDING[dtype] * largest + 1e-30
+        allowed = TOLERANCE[dtype] * np.abs(b[np.isfinite(b)]).max(initial=0) + ALLOWANCE * ROUNDING[dtype] * largest + UNDERFLOW
         if (error > allowed).any():
             allowed += ALLOWANCE * max(np.abs(np.nan_to_num(each[name] - b, posinf=0, neginf=0)).max(initial=0) for each in backward_pass.disturbed())
         if (error > allowed).any():
@@ -166,7 +167,7 @@ def _unlike_differences(backward_pass: _BackwardPass, gradients: Gradients, gene
     def objective(changed: dict) -> float:
         return sum(each.sum() for each in terms(changed))
 
-    noise = 1e-10 * sum(np.abs(each).sum() for each in terms({}))  # of an objective in double precision, over STEP
+    noise = UNDERFLOW + 1e-10 * sum(np.abs(each).sum() for each in terms({}))  # of an objective in double precision, over STEP
     for name, dtype in backward_pass.dtypes.items():
         value = np.asarray(backward_pass.inputs[name], np.float64)
         gradient = gradients[name]
