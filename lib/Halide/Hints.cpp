@@ -8,9 +8,14 @@ using namespace Halide::Internal;
 namespace attn::lowering {
 
 static const char unknownRangeName[] = "attn_of_unknown_range";
-static const char unconditionalName[] = "attn_unconditional";
+static const char withReadsName[] = "attn_with_reads";
 
 Expr ofUnknownRange(Expr value) { return Call::make(value.type(), unknownRangeName, {value}, Call::PureExtern); }
+
+Expr withReads(Expr value, std::vector<Expr> reads) {
+  reads.insert(reads.begin(), value);
+  return Call::make(value.type(), withReadsName, reads, Call::PureExtern);
+}
 
 namespace {
 /// The elements of Funcs that an expression reads.
@@ -32,10 +37,7 @@ private:
 Expr unconditional(Expr value) {
   FindReads found;
   substitute_in_all_lets(value).accept(&found); // the reads stand outside of what names there are
-  if (found.reads.empty())
-    return value;
-  found.reads.insert(found.reads.begin(), value);
-  return Call::make(value.type(), unconditionalName, found.reads, Call::PureExtern);
+  return found.reads.empty() ? value : withReads(value, found.reads);
 }
 
 namespace {
@@ -43,7 +45,7 @@ class LowerHints : public IRMutator {
   using IRMutator::visit;
 
   Expr visit(const Call *op) override {
-    bool isHint = op->name == unknownRangeName || op->name == unconditionalName;
+    bool isHint = op->name == unknownRangeName || op->name == withReadsName;
     return isHint ? mutate(op->args[0]) : IRMutator::visit(op);
   }
 };

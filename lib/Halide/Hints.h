@@ -19,6 +19,9 @@ namespace attn::lowering {
 /// again.
 Halide::Expr ofUnknownRange(Halide::Expr value);
 
+/// `value`, for which the elements of Funcs that are `reads` are computed and kept, whether it reads them or not.
+Halide::Expr withReads(Halide::Expr value, std::vector<Halide::Expr> reads);
+
 /// `value`, for which every Func that it reads is computed, whatever its conditions are.
 ///
 /// Halide looks for conditions under which what a stage computes is not read, and skips it then. It takes a condition

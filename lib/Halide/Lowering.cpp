@@ -177,7 +177,7 @@ private:
     if (plan.gpu) {
       lowerDeviceFunctions(implementation->pipeline, target);
     } else {
-      lowerPassNumbers(implementation->pipeline);
+      checkPassNumbers(implementation->pipeline);
       lowerHints(implementation->pipeline);
       lowerFetches(implementation->pipeline);
       lowerPairs(implementation->pipeline);

@@ -13,8 +13,6 @@ using namespace Halide::Internal;
 
 namespace attn::lowering {
 
-static const char beforeName[] = "attn_before";
-
 /// Of the Funcs that are computed in a loop Halide computes those first whose names come first. This comes before all
 /// letters.
 static constexpr char firstInOrder = '@';
@@ -36,11 +34,10 @@ Expr PassNumbers::operator[](size_t position) const {
 Expr PassNumbers::before(const std::vector<Expr> &at, const Expr &value) const {
   if (!func.defined())
     return value;
-  std::vector<Expr> arguments;
+  std::vector<Expr> reads;
   for (int position = 0; position < func.outputs(); ++position)
-    arguments.push_back(func.outputs() > 1 ? Expr(func(at)[position]) : Expr(func(at)));
-  arguments.push_back(value);
-  return Call::make(value.type(), beforeName, arguments, Call::PureExtern);
+    reads.push_back(func.outputs() > 1 ? Expr(func(at)[position]) : Expr(func(at)));
+  return withReads(value, reads);
 }
 
 void PassNumbers::computeAt(const LoopLevel &level) {
@@ -52,7 +49,7 @@ void PassNumbers::computeAt(const LoopLevel &level) {
 }
 
 namespace {
-class LowerPassNumbers : public IRMutator {
+class CheckPassNumbers : public IRMutator {
   using IRMutator::visit;
 
   Stmt visit(const Allocate *op) override {
@@ -69,15 +66,14 @@ class LowerPassNumbers : public IRMutator {
     return result;
   }
 
-  Expr visit(const Call *op) override {
-    return op->name == beforeName ? mutate(op->args.back()) : IRMutator::visit(op);
-  }
-
   Expr visit(const Load *op) override {
-    bool isThere = llvm::is_contained(allocated, op->name) && produced.count(op->name.substr(0, op->name.find('.')));
-    if (op->name.front() == firstInOrder && !isThere)
+    if (op->name.front() == firstInOrder && !isKept(op->name))
       throw std::logic_error(op->name + " is read where it is not kept");
     return IRMutator::visit(op);
+  }
+
+  bool isKept(const std::string &name) const {
+    return llvm::is_contained(allocated, name) && produced.count(name.substr(0, name.find('.')));
   }
 
   std::vector<std::string> allocated; ///< Here.
@@ -85,6 +81,6 @@ class LowerPassNumbers : public IRMutator {
 };
 } // namespace
 
-void lowerPassNumbers(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new LowerPassNumbers); }
+void checkPassNumbers(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new CheckPassNumbers); }
 
 } // namespace attn::lowering

@@ -33,8 +33,8 @@ private:
   Halide::Func func;
 };
 
-/// Forgets what `before` has said, once `pipeline` is lowered.
-void lowerPassNumbers(Halide::Pipeline &pipeline);
+/// Looks whether numbers are read where they are kept, once `pipeline` is lowered.
+void checkPassNumbers(Halide::Pipeline &pipeline);
 
 } // namespace attn::lowering
 

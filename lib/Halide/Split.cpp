@@ -28,18 +28,6 @@ Split::Split(StepLowering &kernel, WeightedSumOp op, bool hasLogSumExp)
 // Variables
 //===----------------------------------------------------------------------===//
 
-std::vector<Var> Split::stageVars(std::vector<Var> first) const {
-  first.push_back(row);
-  return first;
-}
-
-std::vector<Expr> Split::at(std::vector<Expr> first) const { return at(std::move(first), row); }
-
-std::vector<Expr> Split::at(std::vector<Expr> first, Expr ofRow) const {
-  first.push_back(ofRow);
-  return first;
-}
-
 std::vector<Expr> Split::stateAt(Expr part, Expr ofSpan) const {
   Expr ofRow = 0, rowsBefore = 1, ofTask = 0, tasksBefore = 1;
   for (const Shared &index : shared) {
@@ -157,33 +145,32 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner, const RowTile *ofRows) c
 
 void Split::defineWeights() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  std::vector<Var> elementVars = stageVars({k}), laneVars = stageVars({lane}), rowVars = stageVars({});
   auto joined = [&](ReduceKind kind, const Func &partial) {
     std::vector<Expr> values;
     for (int index = 0; index < lanes; ++index)
-      values.push_back(partial(at({index})));
+      values.push_back(partial(index, row));
     return combineTree(kind, values);
   };
   if (softmax) {
     maximumKeys = tiles(lanes);
     maximumLanes = Func(kernel.uniqueName(func.name() + "_maximum_lanes"));
-    maximumLanes(laneVars) = lowest(type);
-    maximumLanes(at({lane})) = larger(maximumLanes(at({lane})), score(at({maximumKeys[0] * lanes + lane})));
+    maximumLanes(lane, row) = lowest(type);
+    maximumLanes(lane, row) = larger(maximumLanes(lane, row), score(maximumKeys[0] * lanes + lane, row));
     maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
-    maximum(rowVars) = joined(ReduceKind::Max, maximumLanes);
+    maximum(row) = joined(ReduceKind::Max, maximumLanes);
 
     exponentialKeys = tiles(lanes, Expr(lanes));
     exponential = Func(kernel.uniqueName(func.name() + "_exponential"));
-    exponential(elementVars) = Halide::undef(type);
+    exponential(k, row) = Halide::undef(type);
     Expr key = keyOf(exponentialKeys);
-    exponential(at({key})) = exp2OfNonPositive(score(at({key})) - maximum(at({})));
+    exponential(key, row) = exp2OfNonPositive(score(key, row) - maximum(row));
 
     sumKeys = tiles(lanes);
     sumLanes = Func(kernel.uniqueName(func.name() + "_sum_lanes"));
-    sumLanes(laneVars) = constant(type, 0);
-    sumLanes(at({lane})) += exponential(at({sumKeys[0] * lanes + lane}));
+    sumLanes(lane, row) = constant(type, 0);
+    sumLanes(lane, row) += exponential(sumKeys[0] * lanes + lane, row);
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
-    sum(rowVars) = joined(ReduceKind::Sum, sumLanes);
+    sum(row) = joined(ReduceKind::Sum, sumLanes);
     weights = exponential;
     if (hasPlainWeights(op))
       return;
@@ -194,7 +181,7 @@ void Split::defineWeights() {
   Expr key = keyOf(weightKeys);
   Environment environment = bind(op.getBody(), keyBinding(key));
   if (softmax)
-    environment.replace(read.getResult(), exponential(at({key})));
+    environment.replace(read.getResult(), exponential(key, row));
   SplitRegion lowering(*this, environment, key);
   Expr value = lowering.expression(yielded(op.getBody(), 0));
   Expr kept = keyBinding(key).expr < keyCount;
@@ -203,8 +190,8 @@ void Split::defineWeights() {
     PlainRegion conditions(kernel, inside);
     kept = kept && conditions.expression(yielded(op.getWhere()));
   }
-  weights(elementVars) = Halide::undef(type);
-  weights(at({key})) = unconditional(select(kept, value, constant(type, 0)));
+  weights(k, row) = Halide::undef(type);
+  weights(key, row) = unconditional(select(kept, value, constant(type, 0)));
 }
 
 void Split::define() {

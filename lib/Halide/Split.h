@@ -92,7 +92,7 @@ private:
   struct Subscript {
     mlir::Value value;
     Halide::Expr top;  ///< What it is clamped to, as the subscript of a dimension.
-    Halide::Func func; ///< (key, chunk, task), or (row, task) where no key changes it.
+    Halide::Func func; ///< (key), or (row) where no key changes it.
     Halide::RDom keys; ///< Defined if keys do.
     IntegerRange range;
   };
@@ -101,7 +101,7 @@ private:
     ReadOp read;
     int rows;          ///< Of the register tiles.
     bool isOfRest;     ///< See TileKey.
-    Halide::Func func; ///< (last index, key, block, chunk, task)
+    Halide::Func func; ///< (last index, key, block)
   };
   /// An index whose values are rows of a task: `run` of them in a row, or of several passes over as many. They read the
   /// same keys, or those of blocks of rows, which lie together at a key.
@@ -154,11 +154,6 @@ private:
   /// pages later is fetched, unless it is undefined.
   Halide::Expr beforeNextPages(Halide::Expr value, const TileKey &first, int keys,
                                llvm::function_ref<Halide::Expr(const TileKey &)> formula) const;
-  /// `first`, row, chunk and task.
-  std::vector<Halide::Var> stageVars(std::vector<Halide::Var> first) const;
-  std::vector<Halide::Expr> at(std::vector<Halide::Expr> first) const;
-  /// The same at `ofRow` of the task, and at `ofChunk` if it is defined.
-  std::vector<Halide::Expr> at(std::vector<Halide::Expr> first, Halide::Expr ofRow) const;
   /// A part of the state at the sum's own indices.
   std::vector<Halide::Expr> stateAt(Halide::Expr part, Halide::Expr ofSpan) const;
   /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions and tiles of rows, if these are
@@ -168,6 +163,7 @@ private:
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
   void findShared();
+  /// Lets stages find what is divided for once a task.
   void keepTaskNumbers();
   /// The rows of a task in tiles of `size`, and those that are left one by one.
   llvm::SmallVector<RowTile, 2> rowTiles(int size);
@@ -275,7 +271,7 @@ private:
   int firstOutput;    ///< Of those vectors.
   std::vector<ColumnTile> columnTiles;
   std::vector<Subscript> subscripts;
-  /// What terms read for a row, or pairs of it: (indices of the reduction…, row, task).
+  /// What terms read for a row, or pairs of it: (indices of the reduction…, row).
   struct Pack {
     mlir::Value value;
     Halide::Func func;

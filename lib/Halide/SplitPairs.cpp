@@ -50,8 +50,8 @@ void Split::defineWeightPairs() {
   weightPairKeys = tiles(2 * lanes, Expr(lanes));
   Expr pair = keyOf(weightPairKeys);
   weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
-  weightPairs(stageVars({k})) = Halide::undef(Halide::UInt(32));
-  weightPairs(at({pair})) = pairOf(weights(at({2 * pair})), weights(at({2 * pair + 1})));
+  weightPairs(k, row) = Halide::undef(Halide::UInt(32));
+  weightPairs(pair, row) = pairOf(weights(2 * pair, row), weights(2 * pair + 1, row));
 }
 
 } // namespace attn::lowering

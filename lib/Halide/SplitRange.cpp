@@ -82,7 +82,6 @@ void Split::findShared() {
   keepTaskNumbers();
 }
 
-/// Stages have these numbers in many places, in loops over keys.
 void Split::keepTaskNumbers() {
   llvm::SmallVector<Expr *> numbers;
   for (Shared &index : shared)
@@ -194,7 +193,7 @@ void Split::defineRange() {
   Expr shortestOfAll = ceilDivide(Halide::max(keyCount, 1), size);
   spans = kernel.derivedSize("spans", Halide::clamp(ceilDivide(target, count), 1, shortestOfAll), 1);
   mostChunks = kernel.derivedSize("chunks", ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk), 1);
-  // Of the keys in range. Funcs rather than formulas, for all stages' bounds have them in many places.
+  // Of the keys in range. A Func rather than formulas, for the bounds of loops have it in several places.
   Expr first = lower.defined() ? lower / size * size : Expr(0);
   Expr parts = Halide::max(ceilDivide(upper - first, size), 0), each = ceilDivide(parts, spans) * size;
   Func ofSpan(kernel.uniqueName("keys_of_span"));

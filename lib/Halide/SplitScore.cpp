@@ -71,7 +71,7 @@ Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key
   else
     addProductAlongKeys(environment, product);
   products.push_back(product);
-  return product.func(at({key}));
+  return product.func(key, row);
 }
 
 /// Binds the indices of `op` to `indices`, and the key to `key`.
@@ -112,7 +112,7 @@ Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain
 /// Lanes are partial results along the last index of the reduction, of pairs of bf16 numbers or single ones. What fills
 /// no vector of pairs are vectors of single numbers, the last of which has surplus lanes.
 void Split::addContiguousProduct(const Environment &environment, Product &product) {
-  product.func(stageVars({k})) = Halide::undef(computeType(product.op.getType()));
+  product.func(k, row) = Halide::undef(computeType(product.op.getType()));
   Expr size = reversedSizes(kernel, product.op)[0];
   int vector = lanes * (isPaired(product.op, environment) ? 2 : 1);
   Expr rest = plan.masksLanes ? kernel.derivedSize("rest_vectors", ceilDivide(size % vector, lanes), 0) : Expr(0);
@@ -134,7 +134,7 @@ void Split::addRest(const Environment &environment, Product &product) {
   Expr restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
   Expr more = term(environment, product.op, product.rest, whole + product.rest[0], ofRest(restKey));
-  product.func(at({restKey})) = combine(kind, product.func(at({restKey})), more);
+  product.func(restKey, row) = combine(kind, product.func(restKey, row), more);
 }
 
 /// Of the first term: no bounds of the reduction are asked for, which may have none.
@@ -173,8 +173,8 @@ void Split::addTerms(Product &product, ScoreTile &tile, Expr count,
   TileKey tileKey = isLoop ? thatIsThere(key, 1) : thatMayBeSurplus(key, tile.rows);
   auto termOf = [&](const TileKey &key) { return termAt(terms, key); };
   Expr value = isFetched ? atKey(tileKey, termOf) : termOf(tileKey);
-  std::vector<Expr> element = at({lane, ofTile, keyTile});
-  tile.partial(element) = combine(product.op.getKind(), tile.partial(element), value);
+  tile.partial(lane, ofTile, keyTile, row) =
+      combine(product.op.getKind(), tile.partial(lane, ofTile, keyTile, row), value);
   tile.terms.push_back(terms);
 }
 
@@ -185,7 +185,7 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   Halide::Type type = computeType(product.op.getType());
   int keysOfTile = rowTile.rows == 1 ? plan.scoreKeys : plan.scoreKeysOfSeveral();
   ScoreTile tile{rowTile.rows, keysOfTile, Func(kernel.uniqueName(func.name() + "_lanes")), {}, {}};
-  tile.partial(stageVars({lane, k, keyTile})) = identity(kind, type);
+  tile.partial(lane, k, keyTile, row) = identity(kind, type);
   Expr size = reversedSizes(kernel, product.op)[0], vectors = size / (lanes * each);
   auto ofWhole = [&](const RDom &terms, const TileKey &key) {
     Expr position = terms[0] * lanes + lane;
@@ -206,10 +206,10 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   Expr ofRow = tile.keys[2] * rowTile.rows + tile.keys[1];
   std::vector<Expr> values;
   for (int index = 0; index < lanes; ++index)
-    values.push_back(tile.partial(at({index, tile.keys[0], tile.keys[3]}, ofRow)));
+    values.push_back(tile.partial(index, tile.keys[0], tile.keys[3], ofRow));
   bool isSum = kind == ReduceKind::Sum && type == Halide::Float(32);
   Expr joined = isSum ? sumOfLanes(values) : combineTree(kind, values), first = tile.keys[3] * keysOfTile;
-  product.func(at({first + tile.keys[0]}, ofRow)) = beforeNextPages(
+  product.func(first + tile.keys[0], ofRow) = beforeNextPages(
       joined, thatMayBeSurplus(first, readsKeyTensor ? 1 : tile.rows), keysOfTile, [&](const TileKey &key) {
         Expr read = firstReadOf(environment, product.op, key);
         return read.defined() ? Halide::Internal::substitute(row.name(), ofRow, read) : Expr();
@@ -235,9 +235,9 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   bindReduction(product.op, inner, indices);
   KeyRegion lowering(*this, inner, thatMayBeSurplus(key, 1));
   Expr value = atEachStep(kind, reductionTerm(product.op, lowering), product.rest[1]);
-  product.func(stageVars({k})) = Halide::undef(value.type());
-  product.func(at({product.keys[1] * lanes + product.keys[0]})) = identity(kind, value.type());
-  product.func(at({key})) = combine(kind, product.func(at({key})), value);
+  product.func(k, row) = Halide::undef(value.type());
+  product.func(product.keys[1] * lanes + product.keys[0], row) = identity(kind, value.type());
+  product.func(key, row) = combine(kind, product.func(key, row), value);
 }
 
 /// A reduction that no key changes: once for each row.
@@ -249,11 +249,10 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Func result(kernel.uniqueName(func.name() + "_row"));
-  std::vector<Expr> element = {row};
   result(row) = identity(reduce.getKind(), value.type());
-  result(element) = combine(reduce.getKind(), result(element), value);
+  result(row) = combine(reduce.getKind(), result(row), value);
   rowReductions.push_back(result);
-  return result(element);
+  return result(row);
 }
 
 /// In powers of two; −inf where the key is masked.
@@ -270,8 +269,8 @@ void Split::defineScore() {
   Expr kept = binding.expr < keyCount;
   if (softmax.getMask())
     kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
-  score(stageVars({k})) = Halide::undef(value.type());
-  score(at({key})) = unconditional(select(kept, value, -infinity(value.type())));
+  score(k, row) = Halide::undef(value.type());
+  score(key, row) = unconditional(select(kept, value, -infinity(value.type())));
 }
 
 } // namespace attn::lowering

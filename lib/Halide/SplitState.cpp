@@ -32,8 +32,8 @@ Expr Split::plusKeys(Expr sum, const Column &column, const TileKey &key) {
     Expr value = valueAt(column, key);
     return pairsWeights ? pairOf(value, valueAt(column, secondOf(key))) : value;
   });
-  return pairsWeights ? sum + productOfPairs(weightPairs(at({key.key / 2})), values)
-                      : plusWeighted(op, sum, weights(at({key.key})), values);
+  return pairsWeights ? sum + productOfPairs(weightPairs(key.key / 2, row), values)
+                      : plusWeighted(op, sum, weights(key.key, row), values);
 }
 
 /// `count` tiles of `vectors` vectors of columns, from `first` on, for the rows of `rowTile`. A loop over keys ends
@@ -41,7 +41,7 @@ Expr Split::plusKeys(Expr sum, const Column &column, const TileKey &key) {
 void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &rowTile, bool isLast) {
   ColumnTile tile{vectors, rowTile.rows, {}, {}, {}};
   tile.sums = Func(kernel.uniqueName(func.name() + "_tile"));
-  tile.sums(stageVars({e, keyTile})) = constant(computeType(op.getResult().getType().getElementType()), 0);
+  tile.sums(e, keyTile, row) = constant(computeType(op.getResult().getType().getElementType()), 0);
   int each = pairsWeights ? 2 : 1;
   tile.keys = RDom(0, plan.keyTile / each);
   Expr key = keyTile * plan.keyTile + tile.keys.x * each, columns = columnCount();
@@ -49,7 +49,7 @@ void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &ro
   Column column{e, {}};
   if (isLast)
     column.isThere = e < columns;
-  tile.sums(at({e, keyTile})) = plusKeys(tile.sums(at({e, keyTile})), column, thatIsThere(key, tile.rows));
+  tile.sums(e, keyTile, row) = plusKeys(tile.sums(e, keyTile, row), column, thatIsThere(key, tile.rows));
 
   tile.tiles = tiles(plan.keyTile, {Expr(lanes), Expr(vectors), Expr(rowTile.rows), count}, &rowTile);
   const RDom &all = tile.tiles;
@@ -58,16 +58,16 @@ void Split::addColumnTile(int vectors, Expr first, Expr count, const RowTile &ro
   Column readAhead{firstColumn, {}};
   Expr columnOfOutput = firstColumn + all[1] * lanes + all[0];
   Expr added = beforeNextPages(
-      tile.sums(at({columnOfOutput, all[5]}, ofRow)), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,
+      tile.sums(columnOfOutput, all[5], ofRow), thatMayBeSurplus(all[5] * plan.keyTile, tile.rows), plan.keyTile,
       [&](const TileKey &key) { return Halide::Internal::substitute(row.name(), ofRow, valueAt(readAhead, key)); });
-  output(at({columnOfOutput, blockOf(all[5])}, ofRow)) += added;
+  output(columnOfOutput, blockOf(all[5]), ofRow) += added;
   columnTiles.push_back(tile);
 }
 
 void Split::defineOutput() {
   Expr zero = constant(computeType(op.getResult().getType().getElementType()), 0), columns = columnCount();
   output = Func(kernel.uniqueName(func.name() + "_output"));
-  output(stageVars({e, block})) = zero;
+  output(e, block, row) = zero;
   for (const RowTile &rows : rowTiles(plan.valueRows)) {
     int vectors = rows.rows > 1 ? plan.valueVectorsOfSeveral : plan.valueVectors;
     int last = plan.masksLanes ? std::max(vectors / 2, 2) : 1;
@@ -106,7 +106,7 @@ void Split::defineState() {
   Expr part = parts.y * lanes + parts.x, column = Halide::max(parts.y - firstOutput, 0) * lanes + parts.x;
   std::vector<Expr> blocks; // that are made apart, so that no chain of additions is long
   for (int index = 0; index < plan.chunk / plan.block(); ++index)
-    blocks.push_back(output(at({column, index})));
+    blocks.push_back(output(column, index, row));
   Expr chunkOutput = combineTree(ReduceKind::Sum, blocks);
   if (!softmax) {
     state(e, row, task) = zero;
@@ -114,10 +114,10 @@ void Split::defineState() {
     return;
   }
   state(e, row, task) = select(e == Maximum, lowest(type), zero);
-  Expr chunkMaximum = maximum(at({})), newMaximum = larger(old(Maximum), chunkMaximum);
+  Expr chunkMaximum = maximum(row), newMaximum = larger(old(Maximum), chunkMaximum);
   Expr scaleBefore = exp2OfNonPositive(old(Maximum) - newMaximum),
        scaleOfChunk = exp2OfNonPositive(chunkMaximum - newMaximum);
-  Expr newSum = old(Sum) * scaleBefore + sum(at({})) * scaleOfChunk;
+  Expr newSum = old(Sum) * scaleBefore + sum(row) * scaleOfChunk;
   Expr ofRow =
       select(part == ScaleBefore, scaleBefore, part == ScaleOfChunk, scaleOfChunk, part == Maximum, newMaximum, newSum);
   Expr ofColumn = old(part) * old(ScaleBefore) + chunkOutput * old(ScaleOfChunk);

@@ -56,8 +56,6 @@ void Tile::findOthers() {
   firstKey = chunkNumbers[0] * static_cast<int>(plan.chunk); // that Halide sees what it is a multiple of
 }
 
-std::vector<Expr> Tile::at(Expr query, Expr key) const { return {query, key}; }
-
 /// `key` counts within the chunk.
 IndexBinding Tile::keyBinding(Expr key) const {
   IndexBinding binding{firstKey + key, {k}, true, {}};
@@ -97,42 +95,37 @@ void defineOnKeys(Func func, const std::vector<Var> &vars, const std::vector<Exp
 }
 
 void Tile::defineWeights() {
-  std::vector<Var> elementVars = {q, k}, rowVars = {q};
-  std::vector<Expr> row(rowVars.begin(), rowVars.end());
   Halide::Type type = computeType(op.getResult().getType().getElementType());
   if (softmax) {
     // A stored score has its mask applied; one that is not is masked here, on keys that the mask may cut.
     maximum = Func(kernel.uniqueName(func.name() + "_maximum"));
     exponential = Func(kernel.uniqueName(func.name() + "_exponential"));
-    maximum(rowVars) = lowest(type);
-    exponential(elementVars) = Halide::undef(type);
+    maximum(q) = lowest(type);
+    exponential(q, k) = Halide::undef(type);
     int forms = storeScore ? 1 : 2;
     auto keysOf = [&](bool whole) { return storeScore ? keys() : keysOfForm(whole); };
     for (int whole = 0; whole < forms; ++whole) {
       maximumKeys.push_back(keysOf(whole));
-      Expr key = keyOf(maximumKeys.back()), candidate = storeScore ? Expr(score(at(q, key))) : scoreAt(key, whole);
+      Expr key = keyOf(maximumKeys.back()), candidate = storeScore ? Expr(score(q, key)) : scoreAt(key, whole);
       // Halide takes an update for a reduction only if it mentions the variable; a score may not.
       candidate = select(key < 0, -candidate, candidate);
-      maximum(row) = select(candidate > maximum(row), candidate, maximum(row));
+      maximum(q) = select(candidate > maximum(q), candidate, maximum(q));
     }
     for (int whole = 0; whole < forms; ++whole) {
       exponentialKeys.push_back(keysOf(whole));
       Expr key = keyOf(exponentialKeys.back());
-      exponential(at(q, key)) =
-          exp2OfNonPositive(storeScore ? score(at(q, key)) - maximum(row) : scoreAt(key, whole, maximum(row)));
+      exponential(q, key) =
+          exp2OfNonPositive(storeScore ? score(q, key) - maximum(q) : scoreAt(key, whole, maximum(q)));
     }
 
     sumKeys = keysOfBlock(plan.block, plan.keyUnroll);
     sumBlock = Func(kernel.uniqueName(func.name() + "_sum_block"));
-    std::vector<Var> blockVars = {q, block};
-    std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
-    sumBlock(blockVars) = constant(type, 0);
-    sumBlock(blockAt) += exponential(at(q, block * static_cast<int>(plan.block) + keyOf(sumKeys)));
+    sumBlock(q, block) = constant(type, 0);
+    sumBlock(q, block) += exponential(q, block * static_cast<int>(plan.block) + keyOf(sumKeys));
     sumBlocks = blocksOfChunk(plan.block);
-    blockAt[1] = sumBlocks.x;
     sum = Func(kernel.uniqueName(func.name() + "_sum"));
-    sum(rowVars) = constant(type, 0);
-    sum(row) += sumBlock(blockAt);
+    sum(q) = constant(type, 0);
+    sum(q) += sumBlock(q, sumBlocks.x);
     weights = exponential;
     if (hasPlainWeights(op))
       return;
@@ -146,7 +139,7 @@ void Tile::defineWeights() {
   Expr key = keyOf(weightKeys);
   Environment environment = bind(op.getBody(), keyBinding(key));
   if (softmax)
-    environment.replace(read.getResult(), exponential(at(q, key)));
+    environment.replace(read.getResult(), exponential(q, key));
   TileRegion lowering(*this, environment, true);
   Expr value = lowering.expression(yielded(op.getBody(), 0));
   Expr kept = firstKey + key < keyCount;
@@ -155,16 +148,14 @@ void Tile::defineWeights() {
     PlainRegion conditions(kernel, inside);
     kept = kept && conditions.expression(yielded(*condition));
   }
-  defineOnKeys(weights, elementVars, at(q, key), select(kept, value, constant(type, 0)));
+  defineOnKeys(weights, {q, k}, {q, key}, select(kept, value, constant(type, 0)));
 }
 
 /// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.
 void Tile::defineOutput() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
-  std::vector<Var> blockVars = {q, e, block};
-  std::vector<Expr> blockAt(blockVars.begin(), blockVars.end());
   outputBlock = Func(kernel.uniqueName(func.name() + "_output_block"));
-  outputBlock(blockVars) = constant(type, 0);
+  outputBlock(q, e, block) = constant(type, 0);
   if (pairsWeights) {
     definePairedOutput();
   } else {
@@ -184,15 +175,12 @@ void Tile::defineOutput() {
       environment.indices[keyArgument] = binding;
       values = TileRegion(*this, environment, false).expression(value);
     }
-    outputBlock(blockAt) = plusWeighted(op, outputBlock(blockAt), weights(at(q, key)), values);
+    outputBlock(q, e, block) = plusWeighted(op, outputBlock(q, e, block), weights(q, key), values);
   }
   outputBlocks = blocksOfChunk(outputBlockSize());
-  blockAt[2] = outputBlocks.x;
-  std::vector<Var> outputVars = {q, e};
-  std::vector<Expr> outputAt(outputVars.begin(), outputVars.end());
   output = Func(kernel.uniqueName(func.name() + "_output"));
-  output(outputVars) = constant(type, 0);
-  output(outputAt) += outputBlock(blockAt);
+  output(q, e) = constant(type, 0);
+  output(q, e) += outputBlock(q, e, outputBlocks.x);
 }
 
 void Tile::define() {

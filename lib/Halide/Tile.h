@@ -76,8 +76,6 @@ private:
   /// An environment in which the region's arguments stand for `key` and the tile's variables.
   Environment bind(mlir::Region &region, IndexBinding key);
   void bindScore(SoftmaxOp softmax, Environment &environment);
-  /// (q, k) with these in place of them.
-  std::vector<Halide::Expr> at(Halide::Expr query, Halide::Expr key) const;
   IndexBinding keyBinding(Halide::Expr key) const;
   /// The keys of the chunk that are in range, those of a register tile after `inner` dimensions, then register tiles.
   Halide::RDom keys(llvm::ArrayRef<Halide::Expr> inner = {}) const;

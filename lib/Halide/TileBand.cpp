@@ -136,9 +136,9 @@ RDom Tile::keysOfBand(const Band &band) const {
 
 Expr Tile::productAt(Product &product, Environment &environment) {
   if (!product.band)
-    return product.func(at(q, keyInChunk(environment)));
+    return product.func(q, keyInChunk(environment));
   Expr row = PlainRegion(kernel, environment).subscript(product.band->read, product.band->dimension);
-  return product.func(at(q, Halide::clamp(row - product.band->first, 0, bandSize() - 1)));
+  return product.func(q, Halide::clamp(row - product.band->first, 0, bandSize() - 1));
 }
 
 } // namespace attn::lowering

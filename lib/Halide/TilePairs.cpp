@@ -63,16 +63,10 @@ int Tile::outputBlockSize() const {
 
 void Tile::definePairedOutput() {
   int size = outputBlockSize(), pairsOfTile = plan.keyUnroll / 2;
-  auto ofBlock = [&](Expr first, Expr pair) {
-    std::vector<Var> rest = {block};
-    std::vector<Expr> arguments = {first, pair};
-    arguments.insert(arguments.end(), rest.begin(), rest.end());
-    return arguments;
-  };
   weightPairKeys = keysOfBlock(size, pairsOfTile);
   Expr pair = keyOf(weightPairKeys), key = block * size + 2 * pair;
   weightPairs = Func(kernel.uniqueName(func.name() + "_weight_pairs"));
-  defineOnKeys(weightPairs, {q, k, block}, ofBlock(q, pair), pairOf(weights(at(q, key)), weights(at(q, key + 1))));
+  defineOnKeys(weightPairs, {q, k, block}, {q, pair, block}, pairOf(weights(q, key), weights(q, key + 1)));
 
   // The columns there are; the surplus ones of a register tile are not defined, and nobody reads what they become.
   valuePairKeys = keysOfBlock(size, pairsOfTile, {extent(kernel, op.getResult().getType().getShape().back())});
@@ -84,13 +78,11 @@ void Tile::definePairedOutput() {
     numbers[position] = PlainRegion(kernel, environment).expression(yielded(op.getBody(), 1));
   }
   valuePairs = Func(kernel.uniqueName(func.name() + "_value_pairs"));
-  defineOnKeys(valuePairs, {e, k, block}, ofBlock(valuePairKeys[0], pair), pairOf(numbers[0], numbers[1]));
+  defineOnKeys(valuePairs, {e, k, block}, {valuePairKeys[0], pair, block}, pairOf(numbers[0], numbers[1]));
 
   outputKeys = keysOfBlock(size, pairsOfTile);
   pair = keyOf(outputKeys);
-  std::vector<Var> blockVars = {q, e, block};
-  std::vector<Expr> element(blockVars.begin(), blockVars.end());
-  outputBlock(element) += productOfPairs(weightPairs(ofBlock(q, pair)), valuePairs(ofBlock(e, pair)));
+  outputBlock(q, e, block) += productOfPairs(weightPairs(q, pair, block), valuePairs(e, pair, block));
 }
 
 /// Once for a block of keys: what the register tiles of its output read is in the first cache.

@@ -101,9 +101,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
     product.keys.where(product.keys[1] <
                        select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0));
   Halide::Type type = computeType(reduce.getType());
-  std::vector<Var> sumVars = {q, k, keyTile};
-  std::vector<Expr> element(sumVars.begin(), sumVars.end()), call = element;
-  product.sums(sumVars) = identity(reduce.getKind(), type);
+  product.sums(q, k, keyTile) = identity(reduce.getKind(), type);
   inner.rebind(k, keyBinding(keyTile * static_cast<int>(plan.keyUnroll) + k));
   auto addTerms = [&](const RDom &domain, Expr first) {
     Environment terms;
@@ -115,22 +113,20 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
     bindReduction(reduce, terms, indices);
     ProductRegion lowering(*this, terms);
     Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce));
-    product.sums(element) = combine(reduce.getKind(), product.sums(element), value);
+    product.sums(q, k, keyTile) = combine(reduce.getKind(), product.sums(q, k, keyTile), value);
   };
   if (!factors) {
     addTerms(product.domain, 0);
   } else {
-    product.sums(element) += pairedTerm(product, reduce, *factors, inner);
+    product.sums(q, k, keyTile) += pairedTerm(product, reduce, *factors, inner);
     sizes[0] = Halide::Internal::simplify(last % 2);
     if (!Halide::Internal::is_const_zero(sizes[0])) {
       product.rest = loopOver(sizes);
       addTerms(product.rest, last / 2 * 2);
     }
   }
-  call[1] = product.keys[0];
-  call[2] = product.keys[1];
   Func &result = product.func;
-  defineOnKeys(result, {q, k}, at(q, keyOf(product.keys)), product.sums(call));
+  defineOnKeys(result, {q, k}, {q, keyOf(product.keys)}, product.sums(q, product.keys[0], product.keys[1]));
   products.push_back(product);
   return productAt(product, environment);
 }
@@ -163,9 +159,9 @@ Expr Tile::addTransposed(ReadOp read, const Environment &environment) {
   PlainRegion lowering(kernel, inner);
   Expr value = lowering.expression(read.getResult());
   result.func(q, k) = Halide::undef(value.type());
-  result.func(at(q, keyOf(result.keys))) = value;
+  result.func(q, keyOf(result.keys)) = value;
   transposed.push_back(result);
-  return result.func(at(q, keyInChunk(environment)));
+  return result.func(q, keyInChunk(environment));
 }
 
 bool Tile::isOfTerm(mlir::Value index, const Environment &environment) const {
@@ -224,12 +220,10 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Expr start = identity(reduce.getKind(), value.type());
   Func result(kernel.uniqueName(func.name() + "_row"));
-  std::vector<Var> resultVars = {q};
-  std::vector<Expr> element(resultVars.begin(), resultVars.end());
-  result(resultVars) = start;
-  result(element) = combine(reduce.getKind(), result(element), value);
+  result(q) = start;
+  result(q) = combine(reduce.getKind(), result(q), value);
   rowReductions.push_back({reduce.getResult(), result});
-  return result(element);
+  return result(q);
 }
 
 Expr Tile::scoreAt(Expr key, bool whole, Expr largest) {
@@ -240,10 +234,9 @@ Expr Tile::scoreAt(Expr key, bool whole, Expr largest) {
   for (Product &product : products)
     environment.replace(product.reduction, productAt(product, environment));
   for (const Transposed &other : transposed)
-    environment.replace(other.value, other.func(at(q, key)));
-  std::vector<Var> rowVars = {q};
+    environment.replace(other.value, other.func(q, key));
   for (auto &[reduction, row] : rowReductions)
-    environment.replace(reduction, row(std::vector<Expr>(rowVars.begin(), rowVars.end())));
+    environment.replace(reduction, row(q));
   Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
   value = value * log2e(value.type());
   if (largest.defined())
@@ -272,7 +265,7 @@ void Tile::defineScore() {
     Expr key = keyOf(scoreKeys.back()), value = scoreAt(key, whole);
     if (!whole)
       score(q, k) = Halide::undef(value.type());
-    score(at(q, key)) = value;
+    score(q, key) = value;
   }
 }
 

@@ -25,7 +25,7 @@ protected:
 
   Pipeline lowered() {
     Pipeline pipeline(out);
-    lowerPassNumbers(pipeline);
+    checkPassNumbers(pipeline);
     lowerHints(pipeline);
     return pipeline;
   }
