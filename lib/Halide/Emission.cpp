@@ -156,7 +156,19 @@ std::vector<uint64_t> lowering::featureWords(const Target &target) {
   return words;
 }
 
+/// Halide sorts expressions by the names in them, which it counts through, for all threads of a process: `t1000` comes
+/// before `t999`. Which of a function's names have a digit more would depend on what other threads compile meanwhile,
+/// and its code on that. So all have six digits, for more functions than an object has.
+static void countNamesFromSixDigits() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (int count = 0; count < 100000; ++count)
+      Halide::Internal::unique_name('t');
+  });
+}
+
 llvm::Expected<std::string> HalideFunction::bitcode(llvm::StringRef function) const {
+  countNamesFromSixDigits();
   return lowering::guarded([&] {
     Target target = implementation->target.with_feature(Target::NoRuntime);
     return throughFile("bc", [&](const std::string &path) {
