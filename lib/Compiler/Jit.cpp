@@ -40,7 +40,6 @@ namespace {
 
 /// What all kernels of a process share.
 struct Process {
-  static inline attn_halide_pool pool = {}; ///< Of Halide's runtime, unless there is another.
   std::unique_ptr<LLJIT> jit;
   JITDylib *runtime = nullptr;
   std::atomic<int> libraries = 0;
@@ -63,7 +62,7 @@ struct Process {
     define("halide_error", &halide_error);
     define("halide_malloc", &halide_malloc);
     define("halide_free", &halide_free);
-    define("halide_do_par_for", &shareLoop);
+    define("halide_do_par_for", &attn_share_loop);
     define("halide_cuda_get_symbol", &halide_cuda_get_symbol);
     define("attn_cuda_multiprocessors", &attn_cuda_multiprocessors);
     define("attn_cuda_tensor_map", &attn_cuda_tensor_map);
@@ -88,13 +87,9 @@ struct Process {
     auto threadCount = process->jit->lookup("halide_get_num_threads");
     if (!threadCount)
       return threadCount.takeError();
-    if (!pool.par_for)
-      pool = {parFor->toPtr<attn_halide_par_for>(), threadCount->toPtr<int()>()};
+    if (!attn_halide_threads.par_for) // no language's runtime has threads
+      attn_halide_threads = {parFor->toPtr<attn_halide_par_for>(), threadCount->toPtr<int()>()};
     return process.release();
-  }
-
-  static int shareLoop(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
-    return attn_share_loop(&pool, context, task, first, count, closure);
   }
 
   /// Never destroyed: Halide's threads run in it.
@@ -150,4 +145,4 @@ llvm::Error attn::setHalideThreads(int threads) {
   return llvm::Error::success();
 }
 
-void attn::usePool(const attn_halide_pool &pool) { Process::pool = pool; }
+void attn::usePool(const attn_halide_pool &pool) { attn_halide_threads = pool; }

@@ -14,6 +14,10 @@
  */
 enum { ROOM = 13 << 18 };
 
+/* The same for rows that are apart: blocks of these run side by side, and many small series are shared evenly. Smaller
+ * blocks take long for what they compute. */
+enum { APART_ROOM = 1 << 19 };
+
 /* The same on a device: enough for each of its processors to have work. */
 enum { DEVICE_ROOM = 64 << 20 };
 
@@ -31,7 +35,13 @@ typedef struct {
 
 static int64_t key_axis(const attn_block_run *state) { return state->blocks->axis_count - 1; }
 
-static int64_t room(const attn_block_run *state) { return state->run->program->device ? DEVICE_ROOM : ROOM; }
+static int64_t room(const attn_block_run *state) { return state->run.program->device ? DEVICE_ROOM : ROOM; }
+
+/* For blocks that have several rows along `axis`. */
+static int64_t room_along(const attn_block_run *state, int64_t axis) {
+  return !state->run.program->device && axis + 1 < key_axis(state) && attn_is_apart(state, axis) ? APART_ROOM
+                                                                                                 : room(state);
+}
 
 /* At most `most` along an axis, in blocks of nearly the same size. */
 static void cut(attn_block_run *state, int64_t axis, int64_t most) {
@@ -58,7 +68,7 @@ static void cut_keys(attn_block_run *state, int64_t keys) {
 /* As many rows as there is room for, whatever keys they need: the innermost first. */
 static void fill_room(attn_block_run *state) {
   for (int64_t axis = key_axis(state) - 1; axis >= 0; --axis) {
-    int64_t most = room(state) / attn_block_bytes(state);
+    int64_t most = room_along(state, axis) / attn_block_bytes(state);
     cut(state, axis, most < 1 ? 1 : most);
     if (!is_whole(state, axis))
       break;
@@ -119,7 +129,7 @@ static int grow(attn_block_run *state, int64_t axis, int64_t least, block_needs 
     int error = measure(state, &larger);
     if (error)
       return error;
-    if (attn_block_bytes(state) > room(state) || larger.pairs > least + least / 10) {
+    if (attn_block_bytes(state) > room_along(state, axis) || larger.pairs > least + least / 10) {
       state->counts[axis] = rows;
       return 0;
     }

@@ -6,7 +6,7 @@
  * its first row and key. On a device outputs are whole: steps are told which part is theirs, and what is added first
  * takes the place of what was there. So all blocks are run there, and one where there are none.
  *
- * The blocks depend on sizes and masks alone: results do not depend on the number of threads.
+ * Which blocks follow one another, and which run side by side, is in BlockSeries.c.
  *
  *===----------------------------------------------------------------------===*/
 
@@ -16,7 +16,7 @@
  * same place in a cache. */
 enum { ROW_PADDING = 16 };
 
-static const attn_device *device_of(const attn_block_run *state) { return state->run->program->device; }
+static const attn_device *device_of(const attn_block_run *state) { return state->run.program->device; }
 
 /* Whether steps get a buffer of the present block alone. */
 static int is_cut(const attn_block_run *state, const attn_block_tensor *tensor) {
@@ -76,22 +76,29 @@ static int check_elements(const attn_block_run *state) {
     const attn_block_tensor *tensor = &state->blocks->tensors[i];
     if (tensor->is_pairs && attn_block_elements(state, tensor, state->whole[i]) > INT32_MAX)
       return attn_fail(ATTN_ERROR_SIZE, "%s: a row of %s would have more than %lld elements", state->signature->name,
-                       state->run->program->intermediates[tensor->argument - state->run->argument_count].tensor.name,
+                       state->run.program->intermediates[tensor->argument - state->run.argument_count].tensor.name,
                        (long long)INT32_MAX);
   }
   return 0;
 }
 
-/* Gives pairs, in `memory`, the shape of a block. */
-static void lay_out(const attn_block_run *state, const attn_block_tensor *tensor, attn_halide_buffer *pairs,
-                    char *memory) {
-  int64_t stride = 1;
-  for (int64_t i = pairs->dimensions - 1; i >= 0; --i) {
-    int64_t extent = block_extent(state, tensor, pairs, i);
-    *dimension_of(pairs, i) = (attn_halide_dimension){0, (int32_t)extent, (int32_t)stride, 0};
-    stride = i == pairs->dimensions - 1 ? padded(extent) : stride * extent;
+/* Gives the buffers of pairs the shape of the largest block, one after the other in `memory`, if there is any. */
+static void lay_out(const attn_block_run *state, char *memory) {
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
+    const attn_block_tensor *tensor = &state->blocks->tensors[i];
+    attn_halide_buffer *pairs = &state->buffers[i];
+    if (!tensor->is_pairs)
+      continue;
+    int64_t stride = 1;
+    for (int64_t j = pairs->dimensions - 1; j >= 0; --j) {
+      int64_t extent = block_extent(state, tensor, state->whole[i], j);
+      *dimension_of(pairs, j) = (attn_halide_dimension){0, (int32_t)extent, (int32_t)stride, 0};
+      stride = j == pairs->dimensions - 1 ? padded(extent) : stride * extent;
+    }
+    pairs->host = memory;
+    if (memory)
+      memory += attn_block_elements(state, tensor, state->whole[i]) * element_bytes(pairs);
   }
-  pairs->host = memory;
 }
 
 /* Makes the buffers those of the present block. */
@@ -102,10 +109,10 @@ static void enter_block(const attn_block_run *state) {
     attn_halide_buffer *buffer = &state->buffers[i];
     if (!is_cut(state, tensor))
       continue;
-    buffer->host = whole->host;
+    if (!tensor->is_pairs)
+      buffer->host = whole->host;
     for (int64_t j = 0; j < whole->dimensions; ++j) {
       attn_halide_dimension *dimension = dimension_of(buffer, j);
-      *dimension = *dimension_of(whole, j);
       if (tensor->axes[j] < 0)
         continue;
       const attn_block_range *block = &state->ranges[tensor->axes[j]];
@@ -118,13 +125,25 @@ static void enter_block(const attn_block_run *state) {
   }
 }
 
+int attn_is_apart(const attn_block_run *state, int64_t axis) {
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
+    const attn_block_tensor *tensor = &state->blocks->tensors[i];
+    int64_t found = tensor->is_pairs;
+    for (int64_t j = 0; !found && j < state->whole[i]->dimensions; ++j)
+      found = tensor->axes[j] == axis;
+    if (!found)
+      return 0;
+  }
+  return axis != state->blocks->axis_count - 1;
+}
+
 int attn_find_keys(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
   attn_block_range *keys = &state->ranges[blocks->axis_count - 1];
   *keys = (attn_block_range){0, (int32_t)state->extents[blocks->axis_count - 1]};
   if (!blocks->finds_keys)
     return 0;
-  int error = attn_run_step(state->signature, state->run, &state->run->program->steps[blocks->first]);
+  int error = attn_run_step(state->signature, &state->run, &state->run.program->steps[blocks->first]);
   if (!error)
     *keys = (attn_block_range){state->keys[0], state->keys[1] - state->keys[0]};
   return error;
@@ -135,7 +154,7 @@ static int run_steps(const attn_block_run *state) {
   int error = 0;
   enter_block(state);
   for (int64_t step = blocks->first + blocks->finds_keys; !error && step < blocks->end; ++step)
-    error = attn_run_step(state->signature, state->run, &state->run->program->steps[step]);
+    error = attn_run_step(state->signature, &state->run, &state->run.program->steps[step]);
   return error;
 }
 
@@ -158,10 +177,10 @@ static int run_block(attn_block_run *state, void *context) {
 int attn_visit_blocks(attn_block_run *state, int (*visit)(attn_block_run *, void *), void *context) {
   int64_t key = state->blocks->axis_count - 1;
   for (int64_t axis = 0; axis < key; ++axis)
-    state->ranges[axis].first = 0;
+    state->ranges[axis].first = state->within[axis].first;
   for (;;) {
     for (int64_t axis = 0; axis < key; ++axis) {
-      int64_t left = state->extents[axis] - state->ranges[axis].first;
+      int64_t left = (int64_t)state->within[axis].first + state->within[axis].count - state->ranges[axis].first;
       state->ranges[axis].count = (int32_t)(left < state->counts[axis] ? left : state->counts[axis]);
     }
     int error = visit(state, context);
@@ -169,10 +188,11 @@ int attn_visit_blocks(attn_block_run *state, int (*visit)(attn_block_run *, void
       return error;
     int64_t axis = key - 1;
     for (; axis >= 0; --axis) {
+      int64_t end = (int64_t)state->within[axis].first + state->within[axis].count;
       state->ranges[axis].first += (int32_t)state->counts[axis];
-      if (state->ranges[axis].first < state->extents[axis])
+      if (state->ranges[axis].first < end)
         break;
-      state->ranges[axis].first = 0;
+      state->ranges[axis].first = state->within[axis].first;
     }
     if (axis < 0)
       return 0;
@@ -182,9 +202,7 @@ int attn_visit_blocks(attn_block_run *state, int (*visit)(attn_block_run *, void
 /* On a device the first step that writes pairs makes room for them. */
 static int run_on_device(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
-  for (int64_t i = 0; i < blocks->tensor_count; ++i)
-    if (blocks->tensors[i].is_pairs)
-      lay_out(state, &blocks->tensors[i], state->whole[i], 0);
+  lay_out(state, 0);
   int error = attn_visit_blocks(state, run_block, 0);
   for (int64_t i = 0; i < blocks->tensor_count; ++i)
     if (blocks->tensors[i].is_pairs)
@@ -192,96 +210,86 @@ static int run_on_device(attn_block_run *state) {
   return error;
 }
 
-/* Makes the memory for pairs, and runs all blocks. */
-static int run_in_room(attn_block_run *state) {
+void attn_clear_outputs(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
-  int64_t rows = 1;
-  for (int64_t axis = 0; axis < blocks->axis_count; ++axis)
-    rows = state->extents[axis] ? rows : 0;
-  if (!rows && !device_of(state))
-    return 0;
-  int error = attn_choose_counts(state);
-  if (!error)
-    error = check_elements(state);
+  memcpy(state->ranges, state->within, (size_t)blocks->axis_count * sizeof *state->ranges);
+  enter_block(state);
+  for (int64_t i = 0; i < blocks->tensor_count; ++i)
+    if (!blocks->tensors[i].is_pairs)
+      clear(&state->buffers[i], state->buffers[i].dimensions - 1, state->buffers[i].host);
+}
+
+int attn_run_series(attn_block_run *state) {
+  int error = check_elements(state);
   if (error)
     return error;
   if (device_of(state))
     return run_on_device(state);
   size_t bytes = (size_t)attn_block_bytes(state);
-  char *memory = halide_malloc(0, bytes), *next = memory;
+  char *memory = halide_malloc(0, bytes);
   if (!memory)
     return attn_fail(ATTN_ERROR_MEMORY, "%s: no memory for a block of %lld bytes", state->signature->name,
                      (long long)bytes);
-  for (int64_t i = 0; i < blocks->tensor_count; ++i)
-    if (blocks->tensors[i].is_pairs) {
-      int64_t own = attn_block_elements(state, &blocks->tensors[i], state->whole[i]) * element_bytes(state->whole[i]);
-      lay_out(state, &blocks->tensors[i], state->whole[i], next);
-      next += own;
-    }
+  attn_clear_outputs(state);
+  lay_out(state, memory);
   error = attn_visit_blocks(state, run_block, 0);
   halide_free(0, memory);
-  for (int64_t i = 0; i < blocks->tensor_count; ++i)
-    if (blocks->tensors[i].is_pairs)
-      state->whole[i]->host = 0;
   return error;
 }
 
 /* Gives the steps of blocks what they get. */
-static void set_arguments(attn_block_run *state, attn_halide_buffer *keys, attn_halide_dimension *two) {
+static void set_arguments(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
-  void **arguments = state->run->arguments;
-  void **axes = arguments + state->run->argument_count + state->run->program->intermediate_count;
+  void **arguments = state->run.arguments;
+  void **axes = arguments + attn_tensor_and_size_count(&state->run);
   for (int64_t axis = 0; axis < blocks->axis_count; ++axis) {
     axes[2 * axis] = &state->ranges[axis].first;
     axes[2 * axis + 1] = &state->ranges[axis].count;
   }
-  *two = (attn_halide_dimension){0, 2, 1, 0};
-  *keys = (attn_halide_buffer){0, 0, (char *)state->keys, 0, kDLInt, 32, 1, 1, two, 0};
-  axes[2 * state->run->axis_count] = keys;
+  state->key_dimension = (attn_halide_dimension){0, 2, 1, 0};
+  state->key_buffer = (attn_halide_buffer){0, 0, (char *)state->keys, 0, kDLInt, 32, 1, 1, &state->key_dimension, 0};
+  axes[2 * state->run.axis_count] = &state->key_buffer;
   attn_halide_dimension *dimensions = state->dimensions;
   for (int64_t i = 0; i < blocks->tensor_count; ++i) {
     attn_halide_buffer *whole = arguments[blocks->tensors[i].argument];
     state->whole[i] = whole;
     state->buffers[i] = *whole;
     state->buffers[i].dimension = dimensions;
+    memcpy(dimensions, whole->dimension, (size_t)whole->dimensions * sizeof *dimensions);
     dimensions += whole->dimensions;
     if (is_cut(state, &blocks->tensors[i]))
       arguments[blocks->tensors[i].argument] = &state->buffers[i];
   }
 }
 
-int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks) {
+attn_block_run *attn_make_block_run(const attn_signature *signature, const attn_run_state *call,
+                                    const attn_blocks *blocks) {
   size_t axes = (size_t)blocks->axis_count, tensors = (size_t)blocks->tensor_count, dimensions = 0;
+  size_t pointers = (size_t)attn_pointer_count(call);
   for (size_t i = 0; i < tensors; ++i)
-    dimensions += (size_t)((attn_halide_buffer *)run->arguments[blocks->tensors[i].argument])->dimensions;
-  attn_block_run state = {signature, run, blocks, 0, 0, 0, 0, 0, 0, {0, 0}};
+    dimensions += (size_t)((attn_halide_buffer *)call->arguments[blocks->tensors[i].argument])->dimensions;
   /* All arrays in one block of memory, the most aligned first. */
-  char *arrays = halide_malloc(0, tensors * (sizeof *state.buffers + sizeof *state.whole) +
-                                      axes * (2 * sizeof *state.extents + sizeof *state.ranges) +
-                                      dimensions * sizeof *state.dimensions);
-  if (!arrays)
-    return attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
-  state.buffers = (attn_halide_buffer *)arrays;
-  state.whole = (attn_halide_buffer **)(state.buffers + tensors);
-  state.extents = (int64_t *)(state.whole + tensors);
-  state.counts = state.extents + axes;
-  state.ranges = (attn_block_range *)(state.counts + axes);
-  state.dimensions = (attn_halide_dimension *)(state.ranges + axes);
-  int error = 0;
-  for (size_t axis = 0; !error && axis < axes; ++axis)
-    if (attn_evaluate(&blocks->sizes[axis], run->sizes, 0, &state.extents[axis]))
-      error = attn_fail(ATTN_ERROR_SIZE, "%s: %s would be too large", signature->name, blocks->sizes[axis].text);
-  if (!error) {
-    attn_halide_buffer keys;
-    attn_halide_dimension two;
-    set_arguments(&state, &keys, &two);
-    for (size_t i = 0; i < tensors; ++i)
-      if (!blocks->tensors[i].is_pairs && !device_of(&state))
-        clear(state.whole[i], state.whole[i]->dimensions - 1, state.whole[i]->host);
-    error = run_in_room(&state);
-    for (size_t i = 0; i < tensors; ++i)
-      run->arguments[blocks->tensors[i].argument] = state.whole[i];
+  attn_block_run *state = halide_malloc(0, sizeof *state + tensors * (sizeof *state->buffers + sizeof *state->whole) +
+                                               2 * pointers * sizeof *state->run.arguments +
+                                               axes * (2 * sizeof *state->extents + 2 * sizeof *state->ranges) +
+                                               dimensions * sizeof *state->dimensions);
+  if (!state) {
+    attn_fail(ATTN_ERROR_MEMORY, "%s: out of memory", signature->name);
+    return 0;
   }
-  halide_free(0, arrays);
-  return error;
+  state->signature = signature;
+  state->run = *call;
+  state->blocks = blocks;
+  state->buffers = (attn_halide_buffer *)(state + 1);
+  state->whole = (attn_halide_buffer **)(state->buffers + tensors);
+  state->run.arguments = (void **)(state->whole + tensors);
+  state->run.selected = state->run.arguments + pointers;
+  state->extents = (int64_t *)(state->run.selected + pointers);
+  state->counts = state->extents + axes;
+  state->within = (attn_block_range *)(state->counts + axes);
+  state->ranges = state->within + axes;
+  state->dimensions = (attn_halide_dimension *)(state->ranges + axes);
+  memcpy(state->run.arguments, call->arguments, pointers * sizeof *call->arguments);
+  set_arguments(state);
+  return state;
 }

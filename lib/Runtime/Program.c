@@ -95,8 +95,7 @@ static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_ha
   return repeated;
 }
 
-/* The most threads that are worth waking for a step; 0: all. */
-static int threads_for(const attn_step *step, const int64_t *sizes) {
+int attn_threads_for_step(const attn_step *step, const int64_t *sizes) {
   int64_t work = 0;
   if (!step->work.length || attn_evaluate(&step->work, sizes, 0, &work) || work / ATTN_THREAD_WORK >= INT32_MAX)
     return 0;
@@ -118,7 +117,7 @@ int attn_run_step(const attn_signature *signature, const attn_run_state *call, c
     }
   }
   attn_clear_error();
-  attn_most_threads = threads_for(step, call->sizes);
+  attn_most_threads = call->most_threads ? call->most_threads : attn_threads_for_step(step, call->sizes);
   int error = variant->function(call->selected);
   attn_most_threads = 0;
   if (!error)
@@ -186,7 +185,7 @@ static int64_t most_axes(const attn_program *program) {
 
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
              const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes) {
-  attn_run_state call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0, 0, sizes};
+  attn_run_state call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0, 0, sizes, 0};
   if (!call.program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);
@@ -194,7 +193,7 @@ int attn_run(const attn_signature *signature, const attn_program *programs, int6
   for (size_t i = 0; i < intermediates; ++i)
     dimensions += (size_t)call.program->intermediates[i].tensor.rank;
   call.axis_count = most_axes(call.program);
-  size_t pointers = (size_t)argument_count + intermediates + 2 * (size_t)call.axis_count + 1;
+  size_t pointers = (size_t)attn_pointer_count(&call);
   /* All arrays in one block, on the stack where it is as small as usual; the most aligned first. */
   enum { STACK_BYTES = 4096 };
   union {

@@ -15,7 +15,18 @@ typedef struct {
   attn_halide_buffer *buffers;       /* of the intermediates */
   attn_halide_dimension *dimensions; /* of all of them */
   const int64_t *sizes;              /* in the signature's order */
+  int most_threads;                  /* that a step may have; 0: as many as it is worth */
 } attn_run_state;
+
+/* How many arguments come before those that steps of blocks get. */
+static inline int64_t attn_tensor_and_size_count(const attn_run_state *call) {
+  return call->argument_count + call->program->intermediate_count;
+}
+
+/* How many arguments there are: see attn_variant. */
+static inline int64_t attn_pointer_count(const attn_run_state *call) {
+  return attn_tensor_and_size_count(call) + 2 * call->axis_count + 1;
+}
 
 /* How a program's launch runs for a call. */
 typedef struct {
@@ -32,10 +43,13 @@ int attn_run_launch(const attn_signature *signature, const attn_run_state *run, 
 /* Whether a call with these sizes, in the signature's order, is within `limit`. */
 int attn_is_within(const attn_limit *limit, const int64_t *sizes);
 
+/* The most threads that are worth waking for a step; 0: all. */
+int attn_threads_for_step(const attn_step *step, const int64_t *sizes);
+
 /* Runs one step on its arguments as they are. */
 int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
 
-/* Runs the steps of `blocks` for one block after the other (Blocks.c). */
+/* Runs the steps of `blocks` for one block after the other (BlockSeries.c). */
 int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks);
 
 #endif /* ATTN_LIB_RUNTIME_PROGRAM_H */

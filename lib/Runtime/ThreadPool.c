@@ -8,6 +8,9 @@ static struct {
   int threads; /* that may share a loop; 0: all that Halide's pool has */
 } chosen;
 
+/* Weak: objects have Halide's runtime (Threads.c), the JIT says later where it is. */
+__attribute__((weak)) attn_halide_pool attn_halide_threads;
+
 /* Not static: see Error.c. */
 __thread int attn_most_threads;
 __thread int attn_helper_number; /* of a thread that has helped with loops of others, from 1 on */
@@ -74,18 +77,22 @@ static void share_out(loop *own, int count, int threads) {
 }
 
 /* How many threads a loop of `count` iterations has; 0: all that there are, which nobody knows yet. */
-static int threads_for(const attn_halide_pool *halide, int count) {
-  int threads = chosen.parallel_for ? count : chosen.threads ? chosen.threads : halide->thread_count();
+static int threads_for(int count) {
+  int threads = chosen.parallel_for ? count : chosen.threads ? chosen.threads : attn_halide_threads.thread_count();
   if (attn_most_threads && attn_most_threads < threads)
     threads = attn_most_threads;
   return threads < count ? threads : count;
 }
 
-int attn_share_loop(const attn_halide_pool *halide, void *context, attn_halide_task task, int first, int count,
-                    uint8_t *closure) {
-  int threads = threads_for(halide, count);
+int attn_count_threads(int count) {
+  int threads = threads_for(count);
+  return chosen.parallel_for && threads > 1 ? 0 : threads;
+}
+
+int attn_share_loop(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
+  int threads = threads_for(count);
   if (!threads)
-    return halide->par_for(context, task, first, count, closure);
+    return attn_halide_threads.par_for(context, task, first, count, closure);
   loop own;
   own.context = context;
   own.task = task;
@@ -100,7 +107,7 @@ int attn_share_loop(const attn_halide_pool *halide, void *context, attn_halide_t
     chosen.parallel_for(chosen.pool, run_task, &own, count);
   } else {
     share_out(&own, count, threads);
-    halide->par_for(context, run_shares, 0, threads, (uint8_t *)&own);
+    attn_halide_threads.par_for(context, run_shares, 0, threads, (uint8_t *)&own);
   }
   return own.error;
 }

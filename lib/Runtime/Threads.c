@@ -10,9 +10,10 @@ int halide_set_num_threads(int count);
 int halide_get_num_threads(void);
 int halide_default_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
 
+attn_halide_pool attn_halide_threads = {halide_default_do_par_for, halide_get_num_threads};
+
 int halide_do_par_for(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
-  static const attn_halide_pool halide = {halide_default_do_par_for, halide_get_num_threads};
-  return attn_share_loop(&halide, context, task, first, count, closure);
+  return attn_share_loop(context, task, first, count, closure);
 }
 
 void attn_set_num_threads(int threads) {

@@ -6,12 +6,16 @@
 
 #include "RuntimeTest.h"
 
+#include "attn/Runtime/ThreadPool.h"
 #include "lib/Runtime/HalideBuffer.h"
 
 #include <gmock/gmock.h>
+#include <thread>
 
 using namespace attn;
 using testing::ElementsAre;
+
+extern "C" void halide_error(void *context, const char *text);
 
 static const char *const blocksText = R"(
 attn.kernel @blocks(%x: !attn.tensor<[H, M, N], f32>) {
@@ -29,6 +33,7 @@ attn.kernel @blocks(%x: !attn.tensor<[H, M, N], f32>) {
 namespace {
 
 std::vector<std::string> calls;
+std::vector<int> mostThreads; ///< That the steps which write pairs may have.
 int32_t keys[2];
 int32_t keysOfRow = 0; ///< If it is not 0, row m needs so many keys up to the m-th, in place of `keys`.
 
@@ -64,6 +69,7 @@ int findKeys(void **arguments) {
 int writePairs(void **arguments) {
   calls.push_back("pairs " + describe(arguments[0]) + " of " + axis(arguments + 1) + ", " + axis(arguments + 3) + ", " +
                   axis(arguments + 5));
+  mostThreads.push_back(attn_most_threads);
   // All of the block can be written.
   const attn_halide_buffer &pairs = *buffer(arguments[0]);
   int64_t last = 0;
@@ -87,12 +93,37 @@ int addUp(void **arguments) {
 
 int fails(void **) { return ATTN_HALIDE_OUT_OF_MEMORY; }
 
+int saysWhyItFails(void **arguments) {
+  halide_error(nullptr, ("block " + axis(arguments + 1) + " failed").c_str());
+  return -1;
+}
+
+/// Halide's pool, which has this thread alone.
+int runsInOrder(void *context, attn_halide_task task, int first, int count, uint8_t *closure) {
+  for (int i = first; i < first + count; ++i)
+    task(context, i, closure);
+  return 0;
+}
+
+/// A program's pool that runs tasks on this thread, the last one first.
+void lastFirst(void *, void (*task)(void *, int), void *closure, int count) {
+  while (count-- > 0)
+    task(closure, count);
+}
+
+/// One with a thread for each task.
+void onOtherThreads(void *, void (*task)(void *, int), void *closure, int count) {
+  for (int i = 0; i < count; ++i)
+    std::thread(task, closure, i).join();
+}
+
 /// Pairs [H, M, N] between two steps, in blocks of h and m.
 class Blocks : public testing::Test {
 protected:
   void SetUp() override {
     ASSERT_NE(signature, nullptr);
     calls.clear();
+    mostThreads.clear();
     keysOfRow = 0;
   }
 
@@ -121,7 +152,7 @@ protected:
       {nullptr, 3, keyArguments, findKeys}, {nullptr, 7, pairArguments, writePairs}, {nullptr, 2, sumArguments, addUp}};
   const attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
-  const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {4, 0, ofAdded}, {5, 0, ofRow}};
+  const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {5, 0, ofRow}, {4, 0, ofAdded}}; ///< The first two: apart.
   attn_blocks blocks = {0, 3, 1, 0, 3, shape, 3, tensors};
   attn_program program = {1, &intermediate, 3, steps, 1, &blocks, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
 };
@@ -268,4 +299,77 @@ TEST_F(Blocks, SayThatAnAxisIsTooLong) {
   EXPECT_EQ(run(1, 2, 3), ATTN_ERROR_SIZE);
   EXPECT_STREQ(attn_last_error(), "blocks: M * L would be too large");
   EXPECT_TRUE(calls.empty());
+}
+
+/// Series of blocks: rows whose outputs have nothing in common, here each of its own. 65536 keys of one row are half of
+/// the room that these have.
+class BlockSeries : public Blocks {
+protected:
+  void SetUp() override {
+    Blocks::SetUp();
+    blocks.tensor_count = 2;
+    keys[0] = 0, keys[1] = 65536;
+  }
+  void TearDown() override {
+    attn_use_thread_pool(nullptr, nullptr);
+    attn_use_threads(0);
+  }
+};
+
+TEST_F(BlockSeries, RunSideBySide) {
+  attn_use_thread_pool(lastFirst, nullptr);
+  ASSERT_EQ(run(2, 20, 65536), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+10, 0+65536] of 1+1, 10+10, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 10+10, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 1+1, 0+10, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 0+10, 0+65536"));
+  EXPECT_EQ(ofRows[0], 0);
+  EXPECT_EQ(ofRows[20 + 19], 191);
+}
+
+TEST_F(BlockSeries, HaveTheirBlocksInOrder) {
+  const int64_t ofHead[2] = {0, -1};
+  const attn_block_tensor ofHeads[2] = {tensors[0], {5, 0, ofHead}};
+  blocks.tensors = ofHeads;
+  attn_use_thread_pool(lastFirst, nullptr);
+  ASSERT_EQ(run(2, 20, 65536), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+10, 0+65536] of 1+1, 0+10, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 1+1, 10+10, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 0+10, 0+65536",
+                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 10+10, 0+65536"));
+}
+
+/// Of small rows, so many together that a block has half a megabyte of pairs.
+TEST_F(BlockSeries, HaveSeveralSmallRows) {
+  attn_use_thread_pool(lastFirst, nullptr);
+  keys[1] = 2032;
+  ASSERT_EQ(run(5, 32, 2032), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+32, 0+2032] of 4+1, 0+32, 0+2032",
+                                 "pairs [0+2, 0+32, 0+2032] of 2+2, 0+32, 0+2032",
+                                 "pairs [0+2, 0+32, 0+2032] of 0+2, 0+32, 0+2032"));
+}
+
+/// As many for each thread; all share the steps of what is left, unless it is enough for half of them.
+TEST_F(BlockSeries, HaveAThreadEach) {
+  using Counts = std::vector<int>;
+  for (auto [threads, heads, most] : {std::tuple{1, 3, Counts{0, 0, 0}},
+                                      {2, 1, {0}},
+                                      {2, 2, {1, 1}},
+                                      {2, 3, {1, 1, 0}},
+                                      {3, 5, {0, 0, 0, 0, 0}},
+                                      {5, 2, {0, 0}}}) {
+    attn_halide_pool pool = std::exchange(attn_halide_threads, {runsInOrder, nullptr});
+    attn_use_threads(threads);
+    mostThreads.clear();
+    EXPECT_EQ(run(heads, 1, 65536), ATTN_OK) << attn_last_error();
+    EXPECT_EQ(mostThreads, most) << threads << " threads, " << heads << " heads";
+    attn_halide_threads = pool;
+  }
+}
+
+TEST_F(BlockSeries, SayWhyTheyFailOnAnotherThread) {
+  variants[1].function = saysWhyItFails;
+  attn_use_thread_pool(onOtherThreads, nullptr);
+  EXPECT_EQ(run(2, 1, 65536), ATTN_ERROR_KERNEL);
+  EXPECT_STREQ(attn_last_error(), "block 0+1 failed");
 }

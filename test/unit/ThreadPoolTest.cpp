@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -42,8 +43,10 @@ struct Loop {
 
   int run(int first, int count) {
     Runtime::iterations = 0;
-    static const attn_halide_pool halide = {Runtime::own, Runtime::threadCount};
-    return attn_share_loop(&halide, nullptr, task, first, count, reinterpret_cast<uint8_t *>(this));
+    attn_halide_pool pool = std::exchange(attn_halide_threads, {Runtime::own, Runtime::threadCount});
+    int error = attn_share_loop(nullptr, task, first, count, reinterpret_cast<uint8_t *>(this));
+    attn_halide_threads = pool;
+    return error;
   }
 };
 

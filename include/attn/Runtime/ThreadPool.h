@@ -18,16 +18,20 @@ typedef int (*attn_halide_par_for)(void *context, attn_halide_task task, int fir
  * longer than a short loop. */
 extern __thread int attn_most_threads;
 
-/* Halide's own threads. */
 typedef struct {
   attn_halide_par_for par_for;
   int (*thread_count)(void); /* 0: not known yet */
 } attn_halide_pool;
 
+/* Halide's own threads, or those of a language's runtime. */
+extern attn_halide_pool attn_halide_threads;
+
 /* Runs a loop, in place of Halide's halide_do_par_for: by the program's own pool where it has one, otherwise by
  * Halide's, of whose threads only as many take part as may. */
-int attn_share_loop(const attn_halide_pool *halide, void *context, attn_halide_task task, int first, int count,
-                    uint8_t *closure);
+int attn_share_loop(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
+
+/* How many threads share a loop of `count` iterations; 0: nobody knows. */
+int attn_count_threads(int count);
 
 /* Lets at most `threads` (1 or more) share a loop. Halide itself starts more threads when asked for more, but those
  * that it has started help with every loop, whatever it is asked for later. */
