@@ -48,14 +48,6 @@ std::vector<Var> Nest::ordered(const std::vector<Var> &found, int consumer) {
 // Reductions
 //===----------------------------------------------------------------------===//
 
-/// Lets the loops of `domain` run only where the flag of `op` is set.
-static void runWhereFlagged(ReduceOp op, StepLowering &kernel, RDom &domain) {
-  if (!hasFlag(op))
-    return;
-  Environment environment;
-  domain.where(PlainRegion(kernel, environment).expression(yielded(op.getWhere())));
-}
-
 Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<IndexBinding> at, int consumer) {
   Environment environment;
   environment.indices = inner.indices;

@@ -75,9 +75,10 @@ void Nest::scheduleStage(Stage &stage) {
   case Stage::Kind::Lanes:
     if (!stage.vars.empty() && !stage.scalar) {
       Var lane("within$");
-      if (stage.lanesOfConsumer)
+      bool ofLanes = laneLoop && stage.vars[0].same_as(vars[0]);
+      if (stage.lanesOfConsumer || (ofLanes && stage.consumer < 0)) // of one vector: it lies in registers
         stage.func.bound_storage(stage.vars[0], width);
-      if (laneLoop && stage.vars[0].same_as(vars[0]))
+      if (ofLanes)
         kernel.accumulators.insert(stage.func.name());
       stage.func.vectorize(stage.vars[0], width, TailStrategy::GuardWithIf);
       for (int number = 0; number < stage.func.num_update_definitions(); ++number) {

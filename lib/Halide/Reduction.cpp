@@ -148,6 +148,21 @@ Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondition) {
   return Halide::select(lowering.expression(yielded(op.getWhere())), value, identity(op.getKind(), value.type()));
 }
 
+static Expr flag(ReduceOp op, StepLowering &kernel) {
+  Environment environment;
+  return PlainRegion(kernel, environment).expression(yielded(op.getWhere()));
+}
+
+void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain) {
+  if (hasFlag(op))
+    domain.where(flag(op, kernel));
+}
+
+void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain, const Halide::RVar &loop, int steps) {
+  if (hasFlag(op))
+    domain.where(loop < Halide::select(flag(op, kernel), steps, 0));
+}
+
 Expr atEachStep(ReduceKind kind, Expr term, const Halide::RVar &loop) {
   if (Halide::Internal::expr_uses_var(term, loop.name()))
     return term;

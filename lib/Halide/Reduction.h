@@ -42,8 +42,14 @@ llvm::SmallVector<IndexBinding> loopBindings(const Halide::RDom &domain, unsigne
 void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBinding> at);
 
 /// The value that `op` combines at the indices that `lowering` was given; the identity where its condition is false.
-/// Integers are 64 bits wide. Its conditions may be left to whoever calls it.
+/// Integers are 64 bits wide. Its condition may be left to whoever calls it.
 Halide::Expr reductionTerm(ReduceOp op, RegionLowering &lowering, bool withCondition = true);
+
+/// Lets the loops of `domain` run only where the flag of `op` is set, if it has one.
+void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain);
+
+/// The same for stages that are computed in `loop`, one of those of `domain`, which has `steps` at most.
+void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain, const Halide::RVar &loop, int steps);
 
 /// `term`, at every step of `loop`. Halide runs an update in those loops alone that stand in it: Σ_d 1 would be 1.
 Halide::Expr atEachStep(ReduceKind kind, Halide::Expr term, const Halide::RVar &loop);

@@ -103,7 +103,7 @@ Expr Split::term(const Environment &environment, ReduceOp op, const RDom &domain
     if (!region.empty())
       mask.indices.push_back(region.getArguments().back());
   KeyRegion lowering(*this, inner, key, std::move(mask));
-  Expr value = reductionTerm(op, lowering);
+  Expr value = reductionTerm(op, lowering, !hasFlag(op));
   if (isThere.defined())
     value = select(isThere, value, identity(op.getKind(), value.type()));
   return atEachStep(op.getKind(), value, domain[0]);
@@ -131,8 +131,9 @@ void Split::addRest(const Environment &environment, Product &product) {
   Expr whole = sizes[0] / vector * vector, rest = sizes[0] - whole;
   sizes[0] = rest;
   product.rest = tiles(1, sizes);
-  Expr restKey = product.rest[count];
+  Halide::RVar restKey = product.rest[count];
   product.rest.where(restKey < select(rest > 0, plan.chunk, 0));
+  runWhereFlagged(product.op, kernel, product.rest, restKey, plan.chunk);
   Expr more = term(environment, product.op, product.rest, whole + product.rest[0], ofRest(restKey));
   product.func(restKey, row) = combine(kind, product.func(restKey, row), more);
 }
@@ -203,6 +204,7 @@ void Split::addScoreTile(const Environment &environment, Product &product, const
   addTerms(product, tile, restVectors, ofRest, /*isFetched=*/false);
 
   tile.keys = tiles(keysOfTile, {Expr(keysOfTile), Expr(rowTile.rows)}, &rowTile);
+  runWhereFlagged(product.op, kernel, tile.keys, tile.keys[3], plan.chunk);
   Expr ofRow = tile.keys[2] * rowTile.rows + tile.keys[1];
   std::vector<Expr> values;
   for (int index = 0; index < lanes; ++index)
@@ -225,6 +227,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   sizes.insert(sizes.begin(), lanes);
   product.rest = tiles(lanes, sizes);
   product.keys = tiles(lanes, Expr(lanes));
+  runWhereFlagged(product.op, kernel, product.rest, product.rest[count + 1], plan.chunk);
   Expr key = product.rest[count + 1] * lanes + product.rest[0];
   Environment inner;
   inner.indices = environment.indices;
@@ -234,7 +237,7 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
     indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
   bindReduction(product.op, inner, indices);
   KeyRegion lowering(*this, inner, thatMayBeSurplus(key, 1));
-  Expr value = atEachStep(kind, reductionTerm(product.op, lowering), product.rest[1]);
+  Expr value = atEachStep(kind, reductionTerm(product.op, lowering, !hasFlag(product.op)), product.rest[1]);
   product.func(k, row) = Halide::undef(value.type());
   product.func(product.keys[1] * lanes + product.keys[0], row) = identity(kind, value.type());
   product.func(key, row) = combine(kind, product.func(key, row), value);

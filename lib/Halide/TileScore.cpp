@@ -97,9 +97,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
   Environment inner;
   inner.indices = environment.indices;
   // What is ruled out is not even set to zero: nobody reads it.
-  if (hasFlag(reduce))
-    product.keys.where(product.keys[1] <
-                       select(PlainRegion(kernel, inner).expression(yielded(reduce.getWhere())), int(plan.chunk), 0));
+  runWhereFlagged(reduce, kernel, product.keys, product.keys[1], static_cast<int>(plan.chunk));
   Halide::Type type = computeType(reduce.getType());
   product.sums(q, k, keyTile) = identity(reduce.getKind(), type);
   inner.rebind(k, keyBinding(keyTile * static_cast<int>(plan.keyUnroll) + k));

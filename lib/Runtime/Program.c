@@ -46,14 +46,16 @@ static int describe_intermediates(const attn_signature *signature, const attn_ru
   return error;
 }
 
-/* On a GPU the step that writes a tensor makes room for it. What no step writes in this call has one element: a step
- * that would read it in another call is given its buffer, and Halide takes one without memory for a question. */
+/* On a GPU the step that writes a tensor makes room for it. What no step writes in this call has one row in the place of
+ * all: a step that is for other calls as well is given its buffer, and may read it before it drops what it has read. */
 static int allocate(const attn_signature *signature, const attn_run_state *call, const attn_tensor *tensor,
                     int is_written, attn_halide_buffer *buffer) {
   if (call->program->device)
     return 0;
   int64_t last = 0; /* the position of the last element */
-  for (int32_t i = 0; is_written && i < buffer->dimensions; ++i)
+  for (int32_t i = 1; !is_written && i < buffer->dimensions; ++i)
+    buffer->dimension[i].stride = 0;
+  for (int32_t i = 0; i < buffer->dimensions; ++i)
     last += (int64_t)(buffer->dimension[i].extent - 1) * buffer->dimension[i].stride;
   buffer->host = halide_malloc(0, (size_t)((last + 1) * attn_element_bytes(tensor)));
   if (buffer->host)
