@@ -301,10 +301,14 @@ bool Nest::defineParts(DefinitionOpInterface op) {
 }
 
 void Nest::definePointwise(DefinitionOpInterface op) {
-  if (!vars.empty() && op.getBody().getOps<ReduceOp>().empty()) {
-    constexpr int elementsOfTask = 4096;
-    Expr columns = Halide::max(kernel.values(op.getBody().getArguments().back()).count, 1);
-    rowsOfTask = kernel.derivedSize("task_rows", Halide::min(elementsOfTask / columns, 64), 1);
+  if (!vars.empty()) {
+    constexpr int termsOfTask = 4096;
+    Expr count = termsOfTask / Halide::max(kernel.values(op.getBody().getArguments().back()).count, 1);
+    op.getBody().walk([&](ReduceOp reduce) {
+      for (const Expr &size : reversedSizes(kernel, reduce))
+        count /= Halide::max(size, 1);
+    });
+    rowsOfTask = kernel.derivedSize("task_rows", Halide::min(count, 64), 1);
   }
   if (defineParts(op))
     return;

@@ -3,8 +3,8 @@
  * A block computes all keys that some row of it needs for all of its rows: of 512 rows under a causal mask, 1.8 times
  * as many pairs as 8 blocks of 64. And where rows need few of the keys, as in a window, there is room for more of them.
  * So blocks grow for as long as there is room and they do not compute much more than small ones do; then they have rows
- * of several heads, for threads that share a step want much to do in it. Where rows need many keys, a block has some of
- * these, if its steps can do with them: for few rows they would take long.
+ * of several heads, for each step takes its time to begin. Where rows need many keys, a block has some of these, if its
+ * steps can do with them: for few rows they would take long.
  *
  *===----------------------------------------------------------------------===*/
 
@@ -13,10 +13,6 @@
 /* Bytes for a block of all pairs together: they stay in the second cache or, at worst, in a core's share of the third.
  */
 enum { ROOM = 13 << 18 };
-
-/* The same for rows that are apart: blocks of these run side by side, and many small series are shared evenly. Smaller
- * blocks take long for what they compute. */
-enum { APART_ROOM = 1 << 19 };
 
 /* The same on a device: enough for each of its processors to have work. */
 enum { DEVICE_ROOM = 64 << 20 };
@@ -36,12 +32,6 @@ typedef struct {
 static int64_t key_axis(const attn_block_run *state) { return state->blocks->axis_count - 1; }
 
 static int64_t room(const attn_block_run *state) { return state->run.program->device ? DEVICE_ROOM : ROOM; }
-
-/* For blocks that have several rows along `axis`. */
-static int64_t room_along(const attn_block_run *state, int64_t axis) {
-  return !state->run.program->device && axis + 1 < key_axis(state) && attn_is_apart(state, axis) ? APART_ROOM
-                                                                                                 : room(state);
-}
 
 /* At most `most` along an axis, in blocks of nearly the same size. */
 static void cut(attn_block_run *state, int64_t axis, int64_t most) {
@@ -68,7 +58,7 @@ static void cut_keys(attn_block_run *state, int64_t keys) {
 /* As many rows as there is room for, whatever keys they need: the innermost first. */
 static void fill_room(attn_block_run *state) {
   for (int64_t axis = key_axis(state) - 1; axis >= 0; --axis) {
-    int64_t most = room_along(state, axis) / attn_block_bytes(state);
+    int64_t most = room(state) / attn_block_bytes(state);
     cut(state, axis, most < 1 ? 1 : most);
     if (!is_whole(state, axis))
       break;
@@ -129,13 +119,29 @@ static int grow(attn_block_run *state, int64_t axis, int64_t least, block_needs 
     int error = measure(state, &larger);
     if (error)
       return error;
-    if (attn_block_bytes(state) > room_along(state, axis) || larger.pairs > least + least / 10) {
+    if (attn_block_bytes(state) > room(state) || larger.pairs > least + least / 10) {
       state->counts[axis] = rows;
       return 0;
     }
     *needs = larger;
   }
   return 0;
+}
+
+static int64_t blocks_along(const attn_block_run *state, int64_t axis) {
+  return (state->extents[axis] + state->counts[axis] - 1) / state->counts[axis];
+}
+
+/* Lets blocks have fewer rows that are apart, so that there are at least as many series as threads may want. */
+static void share_out(attn_block_run *state) {
+  int64_t series = attn_count_series(state), least = attn_least_series(state);
+  for (int64_t axis = 0; axis < key_axis(state) && series < least; ++axis) {
+    if (!attn_is_apart(state, axis))
+      continue;
+    int64_t others = series / blocks_along(state, axis), blocks = (least + others - 1) / others;
+    cut(state, axis, blocks < state->extents[axis] ? state->extents[axis] / blocks : 1);
+    series = others * blocks_along(state, axis);
+  }
 }
 
 int attn_choose_counts(attn_block_run *state) {
@@ -154,6 +160,7 @@ int attn_choose_counts(attn_block_run *state) {
     for (int64_t axis = innermost; !error && axis >= 0; --axis)
       error = grow(state, axis, least, &needs);
   }
+  share_out(state);
   cut_keys(state, needs.keys);
   return error;
 }

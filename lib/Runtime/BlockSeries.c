@@ -13,9 +13,38 @@
 #include "Blocks.h"
 #include "attn/Runtime/ThreadPool.h"
 
-/* Leaves the rows of series `number` within `state`. Returns the number of all series. */
-static int64_t choose_series(attn_block_run *state, int64_t number) {
+/* As many as would be shared evenly by more threads than most machines have. */
+enum { MANY_SERIES = 32 };
+
+int64_t attn_count_series(const attn_block_run *state) {
   int64_t series = 1;
+  for (int64_t axis = 0; axis < state->blocks->axis_count; ++axis)
+    if (attn_is_apart(state, axis))
+      series *= (state->extents[axis] + state->counts[axis] - 1) / state->counts[axis];
+  return series;
+}
+
+/* The most threads that are worth waking for all steps together; 0: all. */
+static int64_t threads_for_blocks(const attn_block_run *state) {
+  int64_t threads = 0;
+  for (int64_t step = state->blocks->first; step < state->blocks->end; ++step) {
+    int more = attn_threads_for_step(&state->run.program->steps[step], state->run.sizes);
+    if (!more)
+      return 0;
+    threads += more;
+  }
+  return threads;
+}
+
+int64_t attn_least_series(const attn_block_run *state) {
+  if (state->run.program->device)
+    return 1;
+  int64_t each = threads_for_blocks(state) / (2 * (state->blocks->end - state->blocks->first));
+  return each && each < MANY_SERIES ? each : MANY_SERIES;
+}
+
+/* Leaves the rows of series `number` within `state`. */
+static void enter_series(attn_block_run *state, int64_t number) {
   for (int64_t axis = 0; axis < state->blocks->axis_count; ++axis) {
     int64_t extent = state->extents[axis], count = state->counts[axis];
     state->within[axis] = (attn_block_range){0, (int32_t)extent};
@@ -25,9 +54,7 @@ static int64_t choose_series(attn_block_run *state, int64_t number) {
     state->within[axis].first = (int32_t)first;
     state->within[axis].count = (int32_t)(extent - first < count ? extent - first : count);
     number /= blocks;
-    series *= blocks;
   }
-  return series;
 }
 
 /* What runs series. */
@@ -48,7 +75,7 @@ static int run_one(series_loop *loop, int64_t number) {
   state->run.most_threads = loop->most_threads;
   memcpy(state->extents, all->extents, axes * sizeof *state->extents);
   memcpy(state->counts, all->counts, axes * sizeof *state->counts);
-  choose_series(state, number);
+  enter_series(state, number);
   int error = attn_run_series(state);
   halide_free(0, state);
   return error;
@@ -63,18 +90,6 @@ static int run_beside(void *context, int number, uint8_t *closure) {
   return error;
 }
 
-/* The most threads that are worth waking for all steps together; 0: all. */
-static int threads_for_blocks(const attn_block_run *state) {
-  int64_t threads = 0;
-  for (int64_t step = state->blocks->first; step < state->blocks->end; ++step) {
-    int more = attn_threads_for_step(&state->run.program->steps[step], state->run.sizes);
-    if (!more)
-      return 0;
-    threads += more;
-  }
-  return threads < INT32_MAX ? (int)threads : 0;
-}
-
 /* How many of the series run side by side on so many threads; 0 threads: nobody knows how many there are. */
 static int64_t count_beside(int64_t series, int64_t threads) {
   if (threads == 1)
@@ -83,8 +98,9 @@ static int64_t count_beside(int64_t series, int64_t threads) {
   return left == 1 || 2 * left < threads ? series - left : series;
 }
 
-static int run_all_series(const attn_block_run *state, const attn_run_state *call, int64_t series) {
-  attn_most_threads = threads_for_blocks(state);
+static int run_all_series(const attn_block_run *state, const attn_run_state *call) {
+  int64_t series = attn_count_series(state), worth = threads_for_blocks(state);
+  attn_most_threads = worth < INT32_MAX ? (int)worth : 0;
   int64_t threads = attn_count_threads(INT32_MAX), beside = count_beside(series, threads);
   /* Threads that have no series of their own help the others, if they are of a pool in which they can. */
   series_loop loop = {state, call, threads && beside % threads == 0, 0, {0}};
@@ -129,7 +145,7 @@ static int choose_and_run(attn_block_run *state, const attn_run_state *call) {
   error = attn_choose_counts(state);
   if (error)
     return error;
-  return call->program->device ? attn_run_series(state) : run_all_series(state, call, choose_series(state, 0));
+  return call->program->device ? attn_run_series(state) : run_all_series(state, call);
 }
 
 int attn_run_blocks(const attn_signature *signature, const attn_run_state *call, const attn_blocks *blocks) {

@@ -39,6 +39,10 @@ int64_t attn_block_elements(const attn_block_run *state, const attn_block_tensor
 /* Whether blocks at different places along `axis` have no element of an output together. */
 int attn_is_apart(const attn_block_run *state, int64_t axis);
 
+/* How many series there are (BlockSeries.c), and how many there should be at least. */
+int64_t attn_count_series(const attn_block_run *state);
+int64_t attn_least_series(const attn_block_run *state);
+
 /* Bytes for a block of all pairs together. */
 int64_t attn_block_bytes(const attn_block_run *state);
 

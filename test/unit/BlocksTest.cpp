@@ -105,6 +105,8 @@ int runsInOrder(void *context, attn_halide_task task, int first, int count, uint
   return 0;
 }
 
+int oneThread() { return 1; }
+
 /// A program's pool that runs tasks on this thread, the last one first.
 void lastFirst(void *, void (*task)(void *, int), void *closure, int count) {
   while (count-- > 0)
@@ -125,7 +127,10 @@ protected:
     calls.clear();
     mostThreads.clear();
     keysOfRow = 0;
+    attn_halide_threads = {runsInOrder, oneThread};
   }
+
+  void TearDown() override { attn_halide_threads = pool; }
 
   /// Runs on H, M, N.
   int run(int64_t heads, int64_t rows, int64_t keyCount) {
@@ -142,6 +147,7 @@ protected:
   }
 
   std::unique_ptr<NativeSignature> signature = signatureOf(blocksText, nullptr);
+  attn_halide_pool pool = attn_halide_threads;
   std::vector<float> sums, ofRows; ///< What the last run has written.
   // Arguments are numbered: 0 x, 1 H, 2 M, 3 N, 4 added, 5 row, 6 the pairs; 7 to 12 the axes h, m and n, 13 keys.
   const attn_instruction h[1] = {{ATTN_PUSH_SIZE, 0}}, m[1] = {{ATTN_PUSH_SIZE, 1}}, n[1] = {{ATTN_PUSH_SIZE, 2}};
@@ -150,7 +156,7 @@ protected:
   const int64_t keyArguments[3] = {13, 9, 10}, pairArguments[7] = {6, 7, 8, 9, 10, 11, 12}, sumArguments[2] = {4, 5};
   attn_variant variants[3] = {
       {nullptr, 3, keyArguments, findKeys}, {nullptr, 7, pairArguments, writePairs}, {nullptr, 2, sumArguments, addUp}};
-  const attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
+  attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {5, 0, ofRow}, {4, 0, ofAdded}}; ///< The first two: apart.
   attn_blocks blocks = {0, 3, 1, 0, 3, shape, 3, tensors};
@@ -301,8 +307,7 @@ TEST_F(Blocks, SayThatAnAxisIsTooLong) {
   EXPECT_TRUE(calls.empty());
 }
 
-/// Series of blocks: rows whose outputs have nothing in common, here each of its own. 65536 keys of one row are half of
-/// the room that these have.
+/// Series of blocks: rows whose outputs have nothing in common, here all of them.
 class BlockSeries : public Blocks {
 protected:
   void SetUp() override {
@@ -313,18 +318,17 @@ protected:
   void TearDown() override {
     attn_use_thread_pool(nullptr, nullptr);
     attn_use_threads(0);
+    Blocks::TearDown();
   }
 };
 
 TEST_F(BlockSeries, RunSideBySide) {
   attn_use_thread_pool(lastFirst, nullptr);
-  ASSERT_EQ(run(2, 20, 65536), ATTN_OK) << attn_last_error();
-  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+10, 0+65536] of 1+1, 10+10, 0+65536",
-                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 10+10, 0+65536",
-                                 "pairs [0+1, 0+10, 0+65536] of 1+1, 0+10, 0+65536",
-                                 "pairs [0+1, 0+10, 0+65536] of 0+1, 0+10, 0+65536"));
-  EXPECT_EQ(ofRows[0], 0);
-  EXPECT_EQ(ofRows[20 + 19], 191);
+  keys[1] = 9;
+  ASSERT_EQ(run(2, 2, 9), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+1, 0+9] of 1+1, 1+1, 0+9", "pairs [0+1, 0+1, 0+9] of 0+1, 1+1, 0+9",
+                                 "pairs [0+1, 0+1, 0+9] of 1+1, 0+1, 0+9", "pairs [0+1, 0+1, 0+9] of 0+1, 0+1, 0+9"));
+  EXPECT_THAT(ofRows, ElementsAre(0, 10, 1, 11));
 }
 
 TEST_F(BlockSeries, HaveTheirBlocksInOrder) {
@@ -339,14 +343,16 @@ TEST_F(BlockSeries, HaveTheirBlocksInOrder) {
                                  "pairs [0+1, 0+10, 0+65536] of 0+1, 10+10, 0+65536"));
 }
 
-/// Of small rows, so many together that a block has half a megabyte of pairs.
-TEST_F(BlockSeries, HaveSeveralSmallRows) {
+/// Steps that are worth six threads make three series.
+TEST_F(BlockSeries, AreFewWhereThereIsLittleToDo) {
+  const attn_instruction operations[1] = {{ATTN_PUSH_CONSTANT, 5 * ATTN_THREAD_WORK}};
+  for (attn_step &step : steps)
+    step.work = {"5", 1, operations};
   attn_use_thread_pool(lastFirst, nullptr);
-  keys[1] = 2032;
-  ASSERT_EQ(run(5, 32, 2032), ATTN_OK) << attn_last_error();
-  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+32, 0+2032] of 4+1, 0+32, 0+2032",
-                                 "pairs [0+2, 0+32, 0+2032] of 2+2, 0+32, 0+2032",
-                                 "pairs [0+2, 0+32, 0+2032] of 0+2, 0+32, 0+2032"));
+  keys[1] = 9;
+  ASSERT_EQ(run(7, 2, 9), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+2, 0+9] of 6+1, 0+2, 0+9", "pairs [0+2, 0+2, 0+9] of 4+2, 0+2, 0+9",
+                                 "pairs [0+2, 0+2, 0+9] of 2+2, 0+2, 0+9", "pairs [0+2, 0+2, 0+9] of 0+2, 0+2, 0+9"));
 }
 
 /// As many for each thread; all share the steps of what is left, unless it is enough for half of them.
@@ -358,12 +364,10 @@ TEST_F(BlockSeries, HaveAThreadEach) {
                                       {2, 3, {1, 1, 0}},
                                       {3, 5, {0, 0, 0, 0, 0}},
                                       {5, 2, {0, 0}}}) {
-    attn_halide_pool pool = std::exchange(attn_halide_threads, {runsInOrder, nullptr});
     attn_use_threads(threads);
     mostThreads.clear();
     EXPECT_EQ(run(heads, 1, 65536), ATTN_OK) << attn_last_error();
     EXPECT_EQ(mostThreads, most) << threads << " threads, " << heads << " heads";
-    attn_halide_threads = pool;
   }
 }
 
