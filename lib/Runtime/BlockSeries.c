@@ -3,7 +3,7 @@
  * Blocks that add to the same elements are a series: they run one after the other, so that results do not depend on
  * the number of threads. Those of other heads or batches are other series, each with pairs of its own, and a thread
  * takes a whole one: then it waits for nobody between steps, and reads pairs that it has written itself. Two threads
- * that shared each step took 1.13 times as long (8 heads of 2048 x 64, Zen 4).
+ * that shared each step took 1.12 times as long (8 heads of 2048 x 64, Zen 4).
  *
  * As many series run side by side as give every thread the same number of them. Where what is left is too little for
  * half of the threads, it runs one series after the other, and all threads share each step.

@@ -46,8 +46,9 @@ static int describe_intermediates(const attn_signature *signature, const attn_ru
   return error;
 }
 
-/* On a GPU the step that writes a tensor makes room for it. What no step writes in this call has one row in the place of
- * all: a step that is for other calls as well is given its buffer, and may read it before it drops what it has read. */
+/* On a GPU the step that writes a tensor makes room for it. What no step writes in this call has one row in the place
+ * of all: a step that is for other calls as well is given its buffer, and may read it before it drops what it has read.
+ */
 static int allocate(const attn_signature *signature, const attn_run_state *call, const attn_tensor *tensor,
                     int is_written, attn_halide_buffer *buffer) {
   if (call->program->device)

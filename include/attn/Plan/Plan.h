@@ -67,7 +67,7 @@ struct SplitPlan {
   int chunk = 1024;        ///< Keys between two rescalings.
   int span = 512;          ///< No span is shorter.
   int rowTile;             ///< Rows that share keys in a register tile of the scores.
-  int scoreKeys = 8;       ///< Keys of a register tile of the scores of one row.
+  int scoreKeys;           ///< Keys of a register tile of the scores of one row.
   int keyTile = 16;        ///< Keys of the weighted sum that are added for a row before the next row's turn.
   /// Vectors of columns in a register tile of the weighted sum of one row, a power of two. Tiles of the columns that
   /// are left have half as many, and so on.
@@ -82,7 +82,7 @@ struct SplitPlan {
   bool masksLanes = false;
 
   /// Keys of a register tile of the scores of several rows, and vectors of one of their weighted sum.
-  int scoreKeysOfSeveral() const { return std::max(scoreKeys / 2, 2); }
+  int scoreKeysOfSeveral() const { return std::clamp(scoreKeys / 2, 2, 4); }
   static constexpr int valueVectorsOfSeveral = 2;
   /// Keys whose tiles are added in order: a chunk is a multiple of it, and it is one of keyTile.
   int block() const { return std::min(chunk, 256); }
