@@ -132,8 +132,11 @@ static int64_t blocks_along(const attn_block_run *state, int64_t axis) {
   return (state->extents[axis] + state->counts[axis] - 1) / state->counts[axis];
 }
 
-/* Lets blocks have fewer rows that are apart, so that there are at least as many series as threads may want. */
+/* Lets blocks have fewer rows that are apart, so that there are at least as many series as threads may want. A device
+ * has none, and gets blocks without rows. */
 static void share_out(attn_block_run *state) {
+  if (state->run.program->device)
+    return;
   int64_t series = attn_count_series(state), least = attn_least_series(state);
   for (int64_t axis = 0; axis < key_axis(state) && series < least; ++axis) {
     if (!attn_is_apart(state, axis))

@@ -37,8 +37,6 @@ static int64_t threads_for_blocks(const attn_block_run *state) {
 }
 
 int64_t attn_least_series(const attn_block_run *state) {
-  if (state->run.program->device)
-    return 1;
   int64_t each = threads_for_blocks(state) / (2 * (state->blocks->end - state->blocks->first));
   return each && each < MANY_SERIES ? each : MANY_SERIES;
 }
