@@ -94,6 +94,7 @@ void Tile::schedule() {
     product.sums.compute_at(product.func, product.keys[product.dear ? 0 : 1])
         .bound(q, 0, queries)
         .bound_extent(k, keysAtOnce)
+        .bound_extent(keyTile, 1)
         .vectorize(q, lanes)
         .unroll(q)
         .unroll(k);
@@ -155,6 +156,7 @@ void Tile::schedule() {
   outputBlock.compute_at(output, columns)
       .bound(q, 0, queries)
       .bound_extent(e, valueUnroll)
+      .bound_extent(block, 1)
       .vectorize(q, lanes)
       .unroll(q)
       .unroll(e);
