@@ -197,7 +197,7 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   plan.tile.queries = (hasManyRegisters || isWide ? 4 : 3) * plan.lanes;
   plan.tile.keyUnroll = plan.tile.valueUnroll = isWide ? 2 : 4;
   plan.split.rowTile = hasManyRegisters ? 4 : 2;
-  // Zen 4, 8 heads of 128, 8192 and 65536 keys: 0.92 to 0.98 of the time of 8 in f32, 0.97 to 1.01 in bf16.
+  // Zen 4, one thread, 8 heads of 128, 8192 and 65536 keys: 0.92 to 0.99 of the time of 8 in f32, 0.97 to 1.01 in bf16.
   plan.split.scoreKeys = machine.vectorBytes < 64 ? 8 : 16;
   plan.split.valueVectors = 8;
   // Zen 3, one thread, 8 heads of 128, 65536 keys: 0.97 of the time of 32 in f32, 0.91 in bf16.

@@ -103,7 +103,7 @@ static int begin(attn_block_run *state, block_needs *needs) {
 
 /* More rows along `axis` by a half, or as many as make one block less. */
 static void enlarge(attn_block_run *state, int64_t axis) {
-  int64_t rows = state->counts[axis], extent = state->extents[axis], fewer = (extent + rows - 1) / rows - 1;
+  int64_t rows = state->counts[axis], extent = state->extents[axis], fewer = attn_blocks_along(state, axis) - 1;
   cut(state, axis, rows + rows / 2);
   if (state->counts[axis] == rows)
     state->counts[axis] = (extent + fewer - 1) / fewer;
@@ -128,10 +128,6 @@ static int grow(attn_block_run *state, int64_t axis, int64_t least, block_needs 
   return 0;
 }
 
-static int64_t blocks_along(const attn_block_run *state, int64_t axis) {
-  return (state->extents[axis] + state->counts[axis] - 1) / state->counts[axis];
-}
-
 /* Lets blocks have fewer rows that are apart, so that there are at least as many series as threads may want. A device
  * has none, and gets blocks without rows. */
 static void share_out(attn_block_run *state) {
@@ -141,9 +137,9 @@ static void share_out(attn_block_run *state) {
   for (int64_t axis = 0; axis < key_axis(state) && series < least; ++axis) {
     if (!attn_is_apart(state, axis))
       continue;
-    int64_t others = series / blocks_along(state, axis), blocks = (least + others - 1) / others;
+    int64_t others = series / attn_blocks_along(state, axis), blocks = (least + others - 1) / others;
     cut(state, axis, blocks < state->extents[axis] ? state->extents[axis] / blocks : 1);
-    series = others * blocks_along(state, axis);
+    series = others * attn_blocks_along(state, axis);
   }
 }
 

@@ -16,11 +16,23 @@
 /* As many as would be shared evenly by more threads than most machines have. */
 enum { MANY_SERIES = 32 };
 
+int attn_is_apart(const attn_block_run *state, int64_t axis) {
+  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
+    const attn_block_tensor *tensor = &state->blocks->tensors[i];
+    int64_t found = tensor->is_pairs;
+    for (int64_t j = 0; !found && j < state->whole[i]->dimensions; ++j)
+      found = tensor->axes[j] == axis;
+    if (!found)
+      return 0;
+  }
+  return axis != state->blocks->axis_count - 1;
+}
+
 int64_t attn_count_series(const attn_block_run *state) {
   int64_t series = 1;
   for (int64_t axis = 0; axis < state->blocks->axis_count; ++axis)
     if (attn_is_apart(state, axis))
-      series *= (state->extents[axis] + state->counts[axis] - 1) / state->counts[axis];
+      series *= attn_blocks_along(state, axis);
   return series;
 }
 
@@ -36,9 +48,13 @@ static int64_t threads_for_blocks(const attn_block_run *state) {
   return threads;
 }
 
+/* Half as many as a step has threads that are worth waking: each takes the time in which its steps begin. 64 decoders
+ * of 10 keys: 158 us with one thread and 129 with two for one series, 170 and 92 for several (Zen 4). */
 int64_t attn_least_series(const attn_block_run *state) {
-  int64_t each = threads_for_blocks(state) / (2 * (state->blocks->end - state->blocks->first));
-  return each && each < MANY_SERIES ? each : MANY_SERIES;
+  int64_t threads = threads_for_blocks(state), each = threads / (2 * (state->blocks->end - state->blocks->first));
+  if (!threads || each > MANY_SERIES)
+    return MANY_SERIES;
+  return each ? each : 1;
 }
 
 /* Leaves the rows of series `number` within `state`. */
@@ -48,7 +64,7 @@ static void enter_series(attn_block_run *state, int64_t number) {
     state->within[axis] = (attn_block_range){0, (int32_t)extent};
     if (!attn_is_apart(state, axis))
       continue;
-    int64_t blocks = (extent + count - 1) / count, first = number % blocks * count;
+    int64_t blocks = attn_blocks_along(state, axis), first = number % blocks * count;
     state->within[axis].first = (int32_t)first;
     state->within[axis].count = (int32_t)(extent - first < count ? extent - first : count);
     number /= blocks;
@@ -99,7 +115,7 @@ static int64_t count_beside(int64_t series, int64_t threads) {
 static int run_all_series(const attn_block_run *state, const attn_run_state *call) {
   int64_t series = attn_count_series(state), worth = threads_for_blocks(state);
   attn_most_threads = worth < INT32_MAX ? (int)worth : 0;
-  int64_t threads = attn_count_threads(INT32_MAX), beside = count_beside(series, threads);
+  int64_t threads = attn_count_threads(), beside = count_beside(series, threads);
   /* Threads that have no series of their own help the others, if they are of a pool in which they can. */
   series_loop loop = {state, call, threads && beside % threads == 0, 0, {0}};
   if (beside)
@@ -116,11 +132,11 @@ static int run_all_series(const attn_block_run *state, const attn_run_state *cal
 
 static int find_extents(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
-  for (int64_t axis = 0; axis < blocks->axis_count; ++axis)
+  for (int64_t axis = 0; axis < blocks->axis_count; ++axis) {
     if (attn_evaluate(&blocks->sizes[axis], state->run.sizes, 0, &state->extents[axis]))
       return attn_fail(ATTN_ERROR_SIZE, "%s: %s would be too large", state->signature->name, blocks->sizes[axis].text);
-  for (int64_t axis = 0; axis < blocks->axis_count; ++axis)
     state->within[axis] = (attn_block_range){0, (int32_t)state->extents[axis]};
+  }
   return 0;
 }
 

@@ -125,18 +125,6 @@ static void enter_block(const attn_block_run *state) {
   }
 }
 
-int attn_is_apart(const attn_block_run *state, int64_t axis) {
-  for (int64_t i = 0; i < state->blocks->tensor_count; ++i) {
-    const attn_block_tensor *tensor = &state->blocks->tensors[i];
-    int64_t found = tensor->is_pairs;
-    for (int64_t j = 0; !found && j < state->whole[i]->dimensions; ++j)
-      found = tensor->axes[j] == axis;
-    if (!found)
-      return 0;
-  }
-  return axis != state->blocks->axis_count - 1;
-}
-
 int attn_find_keys(attn_block_run *state) {
   const attn_blocks *blocks = state->blocks;
   attn_block_range *keys = &state->ranges[blocks->axis_count - 1];

@@ -36,10 +36,13 @@ attn_block_run *attn_make_block_run(const attn_signature *signature, const attn_
 int64_t attn_block_elements(const attn_block_run *state, const attn_block_tensor *tensor,
                             const attn_halide_buffer *pairs);
 
-/* Whether blocks at different places along `axis` have no element of an output together. */
-int attn_is_apart(const attn_block_run *state, int64_t axis);
+static inline int64_t attn_blocks_along(const attn_block_run *state, int64_t axis) {
+  return (state->extents[axis] + state->counts[axis] - 1) / state->counts[axis];
+}
 
-/* How many series there are (BlockSeries.c), and how many there should be at least. */
+/* Of series (BlockSeries.c): whether blocks at different places along `axis` have no element of an output together, how
+ * many series there are, and how many there should be at least. */
+int attn_is_apart(const attn_block_run *state, int64_t axis);
 int64_t attn_count_series(const attn_block_run *state);
 int64_t attn_least_series(const attn_block_run *state);
 

@@ -49,7 +49,7 @@ int attn_threads_for_step(const attn_step *step, const int64_t *sizes);
 /* Runs one step on its arguments as they are. */
 int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
 
-/* Runs the steps of `blocks` for one block after the other (BlockSeries.c). */
+/* Runs the steps of `blocks` for all blocks (BlockSeries.c). */
 int attn_run_blocks(const attn_signature *signature, const attn_run_state *run, const attn_blocks *blocks);
 
 #endif /* ATTN_LIB_RUNTIME_PROGRAM_H */

@@ -84,8 +84,8 @@ static int threads_for(int count) {
   return threads < count ? threads : count;
 }
 
-int attn_count_threads(int count) {
-  int threads = threads_for(count);
+int attn_count_threads(void) {
+  int threads = threads_for(INT32_MAX);
   return chosen.parallel_for && threads > 1 ? 0 : threads;
 }
 

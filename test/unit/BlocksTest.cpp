@@ -355,6 +355,15 @@ TEST_F(BlockSeries, AreFewWhereThereIsLittleToDo) {
                                  "pairs [0+2, 0+2, 0+9] of 2+2, 0+2, 0+9", "pairs [0+2, 0+2, 0+9] of 0+2, 0+2, 0+9"));
 }
 
+TEST_F(BlockSeries, AreOneWhereThereIsNextToNothingToDo) {
+  const attn_instruction operations[1] = {{ATTN_PUSH_CONSTANT, 9}};
+  for (attn_step &step : steps)
+    step.work = {"9", 1, operations};
+  keys[1] = 9;
+  ASSERT_EQ(run(7, 2, 9), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+7, 0+2, 0+9] of 0+7, 0+2, 0+9"));
+}
+
 /// As many for each thread; all share the steps of what is left, unless it is enough for half of them.
 TEST_F(BlockSeries, HaveAThreadEach) {
   using Counts = std::vector<int>;

@@ -30,8 +30,8 @@ extern attn_halide_pool attn_halide_threads;
  * Halide's, of whose threads only as many take part as may. */
 int attn_share_loop(void *context, attn_halide_task task, int first, int count, uint8_t *closure);
 
-/* How many threads share a loop of `count` iterations; 0: nobody knows. */
-int attn_count_threads(int count);
+/* How many threads share a long loop; 0: nobody knows. */
+int attn_count_threads(void);
 
 /* Lets at most `threads` (1 or more) share a loop. Halide itself starts more threads when asked for more, but those
  * that it has started help with every loop, whatever it is asked for later. */
