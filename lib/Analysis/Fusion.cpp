@@ -2,6 +2,7 @@
 
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Runtime/Signature.h"
 
 using namespace attn;
 
@@ -39,6 +40,20 @@ ReadOp attn::weightOfOneSoftmax(WeightedSumOp sum) {
   mlir::BlockArgument key = sum.getBody().getArguments().back();
   auto dependsOnKey = [&](mlir::Value subscript) { return dependence(subscript).contains(key); };
   return read && llvm::none_of(read.getSubscripts().drop_back(), dependsOnKey) ? read : ReadOp();
+}
+
+mlir::Value attn::logSumExpBeside(WeightedSumOp sum) {
+  SoftmaxOp softmax = softmaxOf(sum);
+  if (!softmax || softmax.getLogsumexp().use_empty() ||
+      softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK ||
+      !llvm::equal(softmaxWeight(sum).getSubscripts().drop_back(), sum.getBody().getArguments().drop_back(2)))
+    return {};
+  bool isLater = llvm::all_of(softmax.getLogsumexp().getUsers(), [&](mlir::Operation *user) {
+    while (!mlir::isa<KernelOp>(user->getParentOp()))
+      user = user->getParentOp();
+    return sum->isBeforeInBlock(user);
+  });
+  return isLater ? softmax.getLogsumexp() : mlir::Value();
 }
 
 bool attn::hasPlainWeights(WeightedSumOp sum) {

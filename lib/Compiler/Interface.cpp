@@ -210,6 +210,8 @@ ProgramInterface ProgramInterface::of(const LoweredProgram &kernel, const Kernel
                                    tensor.isPairs,
                                    {tensor.axes.begin(), tensor.axes.end()}});
   }
+  for (const CutSize &cut : lowered.cuts)
+    program.cuts.push_back({positions.at(cut.name.getValue()), cut.isOfRows ? ATTN_CUT_ROWS : 1});
   return program;
 }
 

@@ -93,6 +93,11 @@ struct BlocksInterface {
   std::vector<BlockTensorInterface> tensors;
 };
 
+/// See attn_cut.
+struct CutInterface {
+  int64_t size, unit;
+};
+
 /// See attn_limit.
 struct LimitInterface {
   SizeProgram size;
@@ -139,6 +144,7 @@ struct ProgramInterface {
   std::vector<IntermediateInterface> intermediates;
   std::vector<StepInterface> steps;
   std::vector<BlocksInterface> blocks;
+  std::vector<CutInterface> cuts;
   std::vector<uint64_t> features;
   Device device = Device::Cpu;
   bool copies = false;

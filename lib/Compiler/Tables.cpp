@@ -41,7 +41,7 @@ Constant *TableBuilder::bounds(const KernelInterface &interface, llvm::ArrayRef<
 }
 
 Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUse) {
-  std::vector<Constant *> intermediates, steps, blocks, features;
+  std::vector<Constant *> intermediates, steps, blocks, cuts, features;
   for (const IntermediateInterface &intermediate : program.intermediates)
     intermediates.push_back(
         record({describe(intermediate.tensor), integer(intermediate.written), integer(intermediate.read)}));
@@ -65,11 +65,13 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
                              integer(described.cutsKeys), integer(sizes.size()), array(sizes), integer(tensors.size()),
                              array(tensors)}));
   }
+  for (const CutInterface &cut : program.cuts)
+    cuts.push_back(record({integer(cut.size), integer(cut.unit)}));
   for (uint64_t word : program.features)
     features.push_back(integer(word));
   return record({integer(intermediates.size()), array(intermediates), integer(steps.size()), array(steps),
-                 integer(blocks.size()), array(blocks), integer(features.size()), array(features),
-                 canUse ? canUse : llvm::ConstantPointerNull::get(pointer), device(program.device),
+                 integer(blocks.size()), array(blocks), integer(cuts.size()), array(cuts), integer(features.size()),
+                 array(features), canUse ? canUse : llvm::ConstantPointerNull::get(pointer), device(program.device),
                  integer(program.copies), launch(program.launch), llvm::ConstantPointerNull::get(pointer)});
 }
 

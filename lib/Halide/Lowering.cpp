@@ -16,7 +16,6 @@
 #include "Unmask.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/Work.h"
-#include "attn/Runtime/Signature.h"
 
 using namespace attn;
 using namespace attn::lowering;
@@ -113,25 +112,13 @@ private:
     }
   }
 
-  /// The log-sum-exp of the softmax whose weights `tensor` sums, if it is needed and every step that reads it comes
-  /// after this one: then it is stored with the sum, whose state has it. Null otherwise.
+  /// The log-sum-exp that is stored with the sum `tensor`; null where none is.
   mlir::Value logSumExpOf(mlir::OpResult tensor) {
     auto sum = mlir::dyn_cast<WeightedSumOp>(tensor.getOwner());
     if (!sum || plan.gpu || plan.countChunks || plan.sum(sum).has(PlanKind::Nest))
       return {};
-    SoftmaxOp softmax = softmaxOf(sum);
-    if (!softmax || softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK)
-      return {};
-    // The rows are the sum's, in their order.
-    if (!llvm::equal(softmaxWeight(sum).getSubscripts().drop_back(), sum.getBody().getArguments().drop_back(2)))
-      return {};
-    mlir::Value logSumExp = softmax.getLogsumexp();
-    bool isLater = llvm::all_of(logSumExp.getUsers(), [&](mlir::Operation *user) {
-      while (!mlir::isa<KernelOp>(user->getParentOp()))
-        user = user->getParentOp();
-      return sum->isBeforeInBlock(user);
-    });
-    return isLater && storage.isNeeded(logSumExp) && !written.contains(logSumExp) ? logSumExp : mlir::Value();
+    mlir::Value logSumExp = logSumExpBeside(sum);
+    return logSumExp && storage.isNeeded(logSumExp) && !written.contains(logSumExp) ? logSumExp : mlir::Value();
   }
 
   void addStore(mlir::OpResult tensor) {
@@ -141,6 +128,8 @@ private:
     if (logSumExp)
       written[logSumExp] = steps.size();
     for (const PlanVariant &variant : plan.variants(tensor.getOwner())) {
+      if (variant.kind == PlanKind::None && variant.limit->size.isConstant())
+        throw std::logic_error("a step reads " + name + ", which none computes");
       if (variant.kind == PlanKind::None) {
         current.unread.push_back(*variant.limit);
         continue;
@@ -216,6 +205,9 @@ private:
       lowered.blocks.push_back(std::move(each));
     }
     std::move(steps.rbegin(), steps.rend(), std::back_inserter(lowered.steps));
+    llvm::copy_if(plan.cuts, std::back_inserter(lowered.cuts), [&](const CutSize &cut) {
+      return llvm::all_of(storage.intermediates, [&](mlir::Value tensor) { return dimensionOf(cut.name, tensor); });
+    });
     lowered.countedSums = plan.countedSums();
     lowered.features = featureWords(target);
     lowered.device = device;

@@ -100,7 +100,8 @@ void bindReduction(ReduceOp op, Environment &environment, llvm::ArrayRef<IndexBi
         environment.indices[argument] = binding;
 }
 
-PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment) {
+PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment,
+                            const RowsMade &rows) {
   Environment inner;
   inner.indices = environment.indices;
   PackedFormula result;
@@ -113,12 +114,12 @@ PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Envir
     result.at.push_back(binding.expr);
     binding = {var, {var}, false, {}};
   }
-  result.value = PlainRegion(kernel, inner).expression(value);
+  result.value = RowRegion(kernel, inner, rows).expression(value);
   return result;
 }
 
 PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, const Halide::RDom &domain,
-                          const Environment &environment) {
+                          const Environment &environment, const RowsMade &rows) {
   PackedFormula result;
   llvm::SmallVector<IndexBinding> indices;
   for (unsigned dimension = 0; dimension < op.getSizes().size(); ++dimension) {
@@ -133,7 +134,7 @@ PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, 
     inner.indices = environment.indices;
     indices.back().expr = result.variables.front() * 2 + position;
     bindReduction(op, inner, indices);
-    numbers[position] = PlainRegion(kernel, inner).expression(value);
+    numbers[position] = RowRegion(kernel, inner, rows).expression(value);
   }
   result.value = pairOf(numbers[0], numbers[1]);
   return result;

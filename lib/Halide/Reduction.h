@@ -62,12 +62,13 @@ struct PackedFormula {
   std::vector<Halide::Expr> at;
 };
 
-/// `value` at the indices that `environment` has for it.
-PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment);
+/// `value` at the indices that `environment` has for it, with `rows` of what is not stored.
+PackedFormula packedFormula(StepLowering &kernel, mlir::Value value, const Environment &environment,
+                            const RowsMade &rows);
 
 /// Pairs of `value` (Pairs.h), along the last index of `op`, at those of `domain`.
 PackedFormula packedPairs(StepLowering &kernel, mlir::Value value, ReduceOp op, const Halide::RDom &domain,
-                          const Environment &environment);
+                          const Environment &environment, const RowsMade &rows);
 
 /// `sum` + `weight` · `value`, for the keys of `op`. The condition of a sum has made weights 0, but the values that it
 /// leaves out may be NaN: a weight of 0 adds nothing there.

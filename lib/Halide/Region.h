@@ -14,6 +14,7 @@
 #include "Halide.h"
 #include "llvm/ADT/DenseMap.h"
 
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -112,6 +113,25 @@ public:
 
 protected:
   Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction where none can be"); }
+};
+
+/// What a read gives where `environment` has it: undefined where the tensor is read as it is stored.
+using RowsMade = std::function<Halide::Expr(ReadOp read, const Environment &environment)>;
+
+/// The same, where `rows` are made of some tensors that it reads (Rows.h).
+class RowRegion : public PlainRegion {
+public:
+  RowRegion(StepLowering &kernel, Environment &environment, RowsMade rows)
+      : PlainRegion(kernel, environment), rows(std::move(rows)) {}
+
+protected:
+  Halide::Expr stored(mlir::Value value) override {
+    auto read = value.getDefiningOp<ReadOp>();
+    return read ? rows(read, environment) : Halide::Expr();
+  }
+
+private:
+  RowsMade rows;
 };
 
 /// An integer expression of `range`: 32 bits wide where that is enough.

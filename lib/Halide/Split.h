@@ -199,9 +199,10 @@ private:
   Halide::Expr firstReadOf(const Environment &environment, ReduceOp op, const TileKey &key);
   /// The tensor that `read` reads, if it is made at keys.
   TensorOp keyTensor(ReadOp read) const;
-  /// The indices of its formula where `environment` has it read, but for the last one.
-  Environment bindKeyTensor(ReadOp read, const Environment &environment, Halide::Expr last) const;
   KeyTensor defineKeyTensor(ReadOp read, const Environment &environment, const TileKey &key);
+  /// Whether `read` is of a tensor that is made at queries; and elements of those.
+  bool readsQueryTensor(ReadOp read) const;
+  RowsMade queryRows() const;
   /// Whether terms of `op` read one.
   bool readsKeyTensor(ReduceOp op) const;
   /// A number of what it is made of, at the key of `environment`; undefined where that reads nothing there.

@@ -2,18 +2,17 @@
 //
 // A tensor that scores alone read, a row of it at a key (attn/Analysis/KeyTensors.h), such as keys that are turned by
 // their positions, is not stored for all keys: a register tile of the scores has the rows of its keys made before it,
-// where they stay in the first cache.
+// where they stay in the first cache. A row at a query is made where it is packed.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Mathematics.h"
-#include "Parts.h"
+#include "Rows.h"
 #include "SplitRegions.h"
 
 using Halide::Expr;
 using Halide::Func;
 using Halide::LoopLevel;
-using Halide::RDom;
 using Halide::RVar;
 
 namespace attn::lowering {
@@ -23,29 +22,23 @@ TensorOp Split::keyTensor(ReadOp read) const {
   return tensor && llvm::is_contained(kernel.plan.sum(op).keyTensors, tensor) ? tensor : TensorOp();
 }
 
-Environment Split::bindKeyTensor(ReadOp read, const Environment &environment, Expr last) const {
-  Environment reading = environment, result;
-  PlainRegion subscripts(kernel, reading);
-  mlir::Block::BlockArgListType indices = keyTensor(read).getBody().getArguments();
-  for (auto [position, index] : llvm::enumerate(indices.drop_back()))
-    result.indices[index].expr = subscripts.subscript(read, position, lastIndex(kernel, indexSize(index)));
-  result.indices[indices.back()].expr = last;
-  return result;
+bool Split::readsQueryTensor(ReadOp read) const {
+  return llvm::is_contained(kernel.plan.sum(op).queryTensors, read.getTensor().getDefiningOp<TensorOp>());
+}
+
+RowsMade Split::queryRows() const {
+  return [this](ReadOp read, const Environment &environment) {
+    return readsQueryTensor(read) ? elementOfRow(kernel, read, environment) : Expr();
+  };
 }
 
 Split::KeyTensor Split::defineKeyTensor(ReadOp read, const Environment &environment, const TileKey &key) {
   TensorOp tensor = keyTensor(read);
   Environment ofKey = ofBlock(environment, block);
   ofKey.rebind(k, keyBinding(k));
-  auto bind = [&](Expr last) { return bindKeyTensor(read, ofKey, last); };
-  std::vector<PartFormula> parts = partFormulas(kernel, tensor, bind);
-  if (parts.empty()) {
-    RDom all(0, extent(kernel, indexSize(tensor.getBody().getArguments().back())));
-    Environment inner = bind(all.x);
-    parts.push_back({all, all.x, PlainRegion(kernel, inner).expression(yielded(tensor.getBody()))});
-  }
   KeyTensor result{read, key.rows, key.isOfRest, Func(kernel.uniqueName(tensor.getName()))};
-  defineByParts(result.func, parts, {k, block}, storageType(tensor.getResult().getType().getElementType()));
+  defineByParts(result.func, rowFormulas(kernel, read, ofKey), {k, block},
+                storageType(tensor.getResult().getType().getElementType()));
   return result;
 }
 
@@ -64,7 +57,7 @@ bool Split::readsKeyTensor(ReduceOp op) const {
 }
 
 Expr Split::firstReadOfKeyTensor(ReadOp read, const Environment &environment) const {
-  Environment inner = bindKeyTensor(read, environment, 0);
+  Environment inner = bindRow(kernel, read, environment, 0);
   for (ReadOp source : keyTensor(read).getBody().getOps<ReadOp>())
     for (mlir::BlockArgument index : dependence(source.getSubscripts()))
       if (environment.changesWith(read.getSubscripts()[index.getArgNumber()], k))

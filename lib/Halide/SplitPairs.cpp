@@ -32,7 +32,7 @@ Expr Split::pairedTerm(const Environment &environment, ReduceOp op, const Halide
               high = bindTerm(environment, op, vectors, position * 2 + 1, key);
   auto pair = [&](mlir::Value factor) {
     if (!environment.changesWith(factor, k)) {
-      PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment);
+      PackedFormula pairs = packedPairs(kernel, factor, op, vectors, environment, queryRows());
       pairs.at.front() = position;
       return addPack(factor, pairs);
     }

@@ -38,8 +38,9 @@ Expr KeyRegion::stored(mlir::Value value) {
   if (environment.changesWith(value, split.k))
     return MaskedRegion(kernel, first, mask).expression(value);
   Expr found;
-  if (mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, split.row))
-    found = split.addPack(value, packedFormula(kernel, value, environment));
+  if (mlir::isa<mlir::FloatType>(value.getType()) &&
+      (environment.changesWith(value, split.row) || split.readsQueryTensor(read)))
+    found = split.addPack(value, packedFormula(kernel, value, environment, split.queryRows()));
   if (!mask.hides(value))
     return found;
   return readWhere(mask.isThere, found.defined() ? found : lowerOperation(read).expr);
@@ -249,7 +250,7 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   inner.indices = environment.indices;
   RDom domain = loopOver(reversedSizes(kernel, reduce));
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
-  PlainRegion lowering(kernel, inner);
+  RowRegion lowering(kernel, inner, queryRows());
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Func result(kernel.uniqueName(func.name() + "_row"));
   result(row) = identity(reduce.getKind(), value.type());

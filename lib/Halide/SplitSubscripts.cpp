@@ -18,6 +18,8 @@ void Split::keepSubscripts(mlir::Value value, Environment &environment, Expr key
   if (!op || !environment.changesWith(value, k)) // what a row reads is its own
     return;
   auto read = mlir::dyn_cast<ReadOp>(op);
+  if (read && keyTensor(read)) // is made, in loops of its own
+    return;
   for (auto [position, operand] : llvm::enumerate(read ? read.getSubscripts() : op->getOperands())) {
     bool isOfKey = environment.changesWith(operand, k);
     if (!isKept(operand, environment) || !(read || isOfKey)) {

@@ -1,7 +1,7 @@
 //===- Tile.h - The tiled plan of a weighted sum ----------------*- C++ -*-===//
 //
-// Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp, TilePairs.cpp
-// and TileState.cpp say what is computed, TileSchedule.cpp how:
+// Many queries at a time, with queries in the lanes of vectors. Tile.cpp, TileRange.cpp, TileScore.cpp, TileRows.cpp,
+// TilePairs.cpp and TileState.cpp say what is computed, TileSchedule.cpp how:
 //
 //   for tasks, which are tiles of queries × the other indices, in parallel:
 //     lower, upper = keys that the mask lets through for some query of the tile
@@ -147,6 +147,11 @@ private:
   void schedulePairs();
   void computeInTask(Halide::Func stage);
   void computeInChunk(Halide::Func stage);
+  /// An element of the row at a query of a tensor that is made there; undefined where the tensor is stored.
+  Halide::Expr rowAt(ReadOp read, const Environment &environment);
+  RowsMade rowsMade() {
+    return [this](ReadOp read, const Environment &environment) { return rowAt(read, environment); };
+  }
   /// What terms read for a query is computed once a tile. Returns it where a term finds it.
   Halide::Expr addPack(const std::string &suffix, const PackedFormula &formula);
 
@@ -210,6 +215,8 @@ private:
     Halide::RDom domain;
   };
   std::vector<Widened> widened;
+  /// Rows of tensors that are not stored, (last index, q), and who reads them.
+  std::vector<std::pair<ReadOp, Halide::Func>> madeRows;
 };
 
 /// Score, mask and weight factors: reductions become products of the tile. Not `keyed`: there is no key.

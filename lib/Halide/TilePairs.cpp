@@ -48,7 +48,7 @@ Expr Tile::pairedTerm(const Product &product, ReduceOp op, const PairFactors &fa
   }
   PlainRegion first(kernel, both[0]), second(kernel, both[1]);
   Expr key = pairOf(first.expression(factors.key), second.expression(factors.key));
-  PackedFormula query = packedPairs(kernel, factors.query, op, product.domain, environment);
+  PackedFormula query = packedPairs(kernel, factors.query, op, product.domain, environment, rowsMade());
   return productOfPairs(addPack("_query_pairs", query), key);
 }
 

@@ -1,5 +1,6 @@
 //===- TileSchedule.cpp - The tiled plan: how it is computed ---------------===//
 
+#include "Parts.h"
 #include "Tile.h"
 
 using Halide::Func;
@@ -53,6 +54,10 @@ void Tile::schedule() {
   chunkNumbers.computeAt(Halide::LoopLevel(state, chunkLoop()));
   for (Func &bound : rangeFuncs)
     bound.compute_at(func, tasks);
+  for (auto &[read, row] : madeRows) {
+    computeInTask(row);
+    vectorizeParts(row, lanes);
+  }
   for (Func &pack : packs) {
     computeInTask(pack);
     pack.vectorize(q, lanes);

@@ -34,7 +34,7 @@ protected:
       return tile.addWidened(value, environment);
     bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, tile.q) &&
                     !environment.changesWith(value, tile.k);
-    return isPacked ? tile.addPack("_query", packedFormula(kernel, value, environment)) : Expr();
+    return isPacked ? tile.addPack("_query", packedFormula(kernel, value, environment, tile.rowsMade())) : Expr();
   }
 
 private:
@@ -214,7 +214,7 @@ Expr Tile::addQueryReduction(ReduceOp reduce, Environment &environment) {
   inner.indices = environment.indices;
   RDom domain = loopOver(reversedSizes(kernel, reduce));
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
-  PlainRegion lowering(kernel, inner);
+  RowRegion lowering(kernel, inner, rowsMade());
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Expr start = identity(reduce.getKind(), value.type());
   Func result(kernel.uniqueName(func.name() + "_row"));

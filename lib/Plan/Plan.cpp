@@ -1,6 +1,7 @@
 //===- Plan.cpp - The choice of tile sizes --------------------------------===//
 
 #include "attn/Plan/Plan.h"
+#include "attn/Analysis/CutSizes.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/Fusion.h"
 #include "attn/Analysis/KeyRange.h"
@@ -42,20 +43,26 @@ bool SumPlan::has(PlanKind kind) const {
   return llvm::any_of(variants, [&](const PlanVariant &variant) { return variant.kind == kind; });
 }
 
+bool SumPlan::makes(PlanKind kind, TensorOp tensor) const {
+  return kind == PlanKind::Split || llvm::is_contained(queryTensors, tensor);
+}
+
 namespace {
 /// The predicted clocks of a sum for some number of queries, by each of its plans.
 class Clocks {
 public:
-  Clocks(WeightedSumOp sum, llvm::ArrayRef<TensorOp> keyTensors, const Plan &plan, const Machine &machine)
-      : sum(sum), plan(plan), machine(machine), sizes(typicalSizes(sum->getParentOfType<KernelOp>())) {
-    for (TensorOp tensor : keyTensors)
+  Clocks(const SumPlan &sum, const Plan &plan, const Machine &machine)
+      : sum(llvm::cast<WeightedSumOp>(sum.statement)), plan(plan), machine(machine),
+        sizes(typicalSizes(sum.statement->getParentOfType<KernelOp>())) {
+    for (TensorOp tensor : sum.keyTensors)
       stored += storedClocks(tensor, machine, sizes);
   }
 
   double of(PlanKind kind, int64_t queries) {
     if (kind == PlanKind::Split)
       return splitClocks(sum, plan.split, plan.lanes, machine, sizes, queries);
-    return tiledClocks(sum, kind == PlanKind::Tiles ? plan.tile : plan.narrow, machine, sizes, queries) + stored;
+    const TilePlan &tile = kind == PlanKind::Tiles ? plan.tile : plan.narrow;
+    return tiledClocks(sum, tile, machine, sizes, queries) + stored;
   }
 
   bool isSplit(int64_t queries) {
@@ -104,8 +111,10 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
   SumPlan result;
   result.statement = sum;
   result.name = sum.getName().str();
-  if (machine.device == Device::Cpu && isFusible(sum))
+  if (machine.device == Device::Cpu && isFusible(sum) && !plan.countChunks) {
     result.keyTensors = keyTensors(sum);
+    result.queryTensors = queryTensors(sum);
+  }
   if (!isTileable(sum)) {
     result.variants = {{isFusible(sum) ? PlanKind::Split : PlanKind::Nest}};
     return result;
@@ -116,7 +125,7 @@ static SumPlan chooseForSum(WeightedSumOp sum, const Plan &plan, const Machine &
     result.variants = {{PlanKind::Tiles}};
     return result;
   }
-  Clocks clocks(sum, result.keyTensors, plan, machine);
+  Clocks clocks(result, plan, machine);
   if (size.isConstant()) {
     int64_t queries = size.getValue();
     bool isSplit = plan.splitQueries ? queries <= *plan.splitQueries : clocks.isSplit(queries);
@@ -214,13 +223,18 @@ static Plan generalPlan(KernelOp kernel, const Machine &machine) {
   return plan;
 }
 
-/// What `sum` makes at keys where these are split, no step stores for it.
+/// What `sum` makes where it reads it, no step stores for it.
 static void addUnread(std::vector<UnreadPlan> &unread, const SumPlan &sum) {
   SizeLimit always{SizeAttr::constant(sum.statement->getContext(), 0), 0};
-  for (const PlanVariant &variant : sum.variants)
-    for (TensorOp tensor : sum.keyTensors)
-      if (variant.kind == PlanKind::Split)
-        unread.push_back({tensor, tensor.getName().str(), variant.limit.value_or(always)});
+  for (TensorOp tensor : llvm::concat<const TensorOp>(sum.keyTensors, sum.queryTensors)) {
+    auto makes = [&](const PlanVariant &variant) { return sum.makes(variant.kind, tensor); };
+    if (llvm::all_of(sum.variants, makes)) {
+      unread.push_back({tensor, tensor.getName().str(), always});
+      continue;
+    }
+    for (const PlanVariant &variant : llvm::make_filter_range(sum.variants, makes)) // the last one does not
+      unread.push_back({tensor, tensor.getName().str(), *variant.limit});
+  }
 }
 
 llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const PlanOptions &options) {
@@ -272,7 +286,24 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
       if (blocks.contains(matrix.statement))
         matrix.rowSize = {};
   }
+  // Blocks take as much memory as they are given, and devices keep what is between steps.
+  if (plan.blocks.empty() && !plan.gpu && !plan.countChunks && !kernel.checksBounds())
+    plan.chooseCuts(kernel);
   return plan;
+}
+
+bool Plan::isComputed(mlir::Operation *statement) const {
+  return llvm::none_of(
+      unread, [&](const UnreadPlan &calls) { return calls.statement == statement && calls.calls.size.isConstant(); });
+}
+
+void Plan::chooseCuts(KernelOp kernel) {
+  llvm::SmallVector<mlir::Value> stored;
+  for (mlir::Operation &op : kernel.getBody().front())
+    if (llvm::isa<TensorOp, WeightedSumOp>(op) && !op.use_empty() && !isReturned(op.getResult(0)) && isComputed(&op))
+      stored.push_back(op.getResult(0));
+  if (!stored.empty())
+    cuts = findCutSizes(kernel, stored);
 }
 
 const SumPlan &Plan::sum(mlir::Operation *statement) const {

@@ -249,6 +249,8 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
       continue;
     if (kind == PlanKind::Split)
       fused.insert_range(plan.sum(&op).keyTensors);
+    if (llvm::isa<WeightedSumOp>(op))
+      fused.insert_range(plan.sum(&op).queryTensors);
     StepPrediction step;
     step.name = softmax ? (softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName()).str()
                         : llvm::cast<DefinitionOpInterface>(op).getName().str();

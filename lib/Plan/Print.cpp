@@ -67,9 +67,14 @@ void SumPlan::print(llvm::raw_ostream &os, llvm::StringRef nest) const {
   os << "sum " << name << ": ";
   for (const PlanVariant &variant : variants) {
     os << nameOf(variant.kind, nest);
-    if (variant.kind == PlanKind::Split && !keyTensors.empty())
-      os << " (" << llvm::join(llvm::map_range(keyTensors, [](TensorOp each) { return each.getName(); }), ", ")
-         << " made at keys)";
+    std::vector<std::string> made;
+    for (TensorOp tensor : keyTensors)
+      if (makes(variant.kind, tensor))
+        made.push_back(tensor.getName().str() + " made at keys");
+    for (TensorOp tensor : queryTensors)
+      made.push_back(tensor.getName().str() + " made at queries");
+    if (!made.empty())
+      os << " (" << llvm::join(made, ", ") << ')';
     if (variant.limit)
       os << " for at most " << variant.limit->atMost << ' ' << queryName << ", else ";
   }
@@ -118,6 +123,9 @@ void Plan::print(llvm::raw_ostream &os) const {
       os << " where " << calls.calls.size.str() << " <= " << calls.calls.atMost;
     os << '\n';
   }
+  if (!cuts.empty())
+    os << "calls that store more than 3 MiB between steps: in parts along "
+       << llvm::join(llvm::map_range(cuts, [](const CutSize &cut) { return cut.name.getValue(); }), ", ") << '\n';
   printBlocks(os);
 }
 

@@ -188,10 +188,16 @@ static int64_t most_axes(const attn_program *program) {
 
 int attn_run(const attn_signature *signature, const attn_program *programs, int64_t program_count,
              const attn_place *place, void *const *arguments, int64_t argument_count, const int64_t *sizes) {
-  attn_run_state call = {usable(programs, program_count, place), argument_count, 0, 0, 0, 0, 0, sizes, 0};
-  if (!call.program)
+  const attn_program *program = usable(programs, program_count, place);
+  if (!program)
     return attn_fail(ATTN_ERROR_KERNEL, "%s: this processor lacks instructions that the kernel was compiled for: %s",
                      signature->name, signature->targets);
+  return attn_run_in_parts(signature, program, arguments, argument_count, sizes);
+}
+
+int attn_run_whole(const attn_signature *signature, const attn_program *program, void *const *arguments,
+                   int64_t argument_count, const int64_t *sizes) {
+  attn_run_state call = {program, argument_count, 0, 0, 0, 0, 0, sizes, 0};
   size_t intermediates = (size_t)call.program->intermediate_count, dimensions = 0;
   for (size_t i = 0; i < intermediates; ++i)
     dimensions += (size_t)call.program->intermediates[i].tensor.rank;

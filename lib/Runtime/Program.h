@@ -46,6 +46,12 @@ int attn_is_within(const attn_limit *limit, const int64_t *sizes);
 /* The most threads that are worth waking for a step; 0: all. */
 int attn_threads_for_step(const attn_step *step, const int64_t *sizes);
 
+/* Runs a call as it is, and in parts if it would store much between its steps (Cuts.c). */
+int attn_run_whole(const attn_signature *signature, const attn_program *program, void *const *arguments,
+                   int64_t argument_count, const int64_t *sizes);
+int attn_run_in_parts(const attn_signature *signature, const attn_program *program, void *const *arguments,
+                      int64_t argument_count, const int64_t *sizes);
+
 /* Runs one step on its arguments as they are. */
 int attn_run_step(const attn_signature *signature, const attn_run_state *run, const attn_step *step);
 

@@ -1,4 +1,4 @@
-"""Few queries of keys that a statement makes, such as turned ones: they are made where they are read (SplitKeys.cpp)."""
+"""Keys and queries that a statement makes, such as turned ones, are made where they are read (SplitKeys.cpp, TileRows.cpp)."""
 
 import subprocess
 import sys
@@ -12,18 +12,19 @@ import attn
 MAKERS = {
     "halves": "select(d < D // 2, -{k}[d + D // 2], {k}[d - D // 2]) * table[n, d % (D // 2)] + {k}[d]",
     "neighbours": "select(d % 2 == 0, -{k}[d + 1], {k}[d - 1]) * table[n, d // 2] + {k}[d]",
-    "function": "tanh({k}[d]) + {k}[0] * table[n, 0]",
+    "function": "tanh({k}[d]) + {k}[0] * table[n, 0] / 8",
 }
 READS = {"b, h, n": "q: {t}[B, H, M, D], k: {t}[B, G, N, D], v: {t}[B, G, N, E]",
          "b, n, h": "q: {t}[B, H, M, D], k: {t}[B, N, G, D], v: {t}[B, N, G, E]"}
 
 
 def source(maker, layout="b, h, n", dtype="f32"):
-    """Heads in groups; keys, and what is made of them, in the order of `layout`."""
+    """Heads in groups; keys, and what is made of them, in the order of `layout`. Queries are made as keys are."""
     own, shared = layout.replace("h", "g"), layout.replace("h", "h // (H // G)")
     return f"""attention made({READS[layout].format(t=dtype)}, table: f32[N, W], valid: i32[B]) {{
   made[{own}, d]     = {MAKERS[maker].replace("{k}[", f"k[{own}, ")}
-  score[b, h, m, n]  = sum[d](q[b, h, m, d] * made[{shared}, d]) / sqrt(D)
+  made_q[b, h, m, d] = {MAKERS[maker].replace("{k}[", "q[b, h, m, ").replace("[n, ", "[min(m, N - 1), ")}
+  score[b, h, m, n]  = sum[d](made_q[b, h, m, d] * made[{shared}, d]) / sqrt(D) / 4
   weight[b, h, m, n] = softmax[n](score[b, h, m, n] where n < valid[b] and n <= m + N - M)
   out[b, h, m, e]    = sum[n](weight[b, h, m, n] * v[{shared}, e])
   return out
@@ -49,24 +50,28 @@ def kernel(request, layout):
     return attn.compile(source(request.param, layout), lazy=True)
 
 
-@pytest.mark.parametrize("m", [0, 1, 2, 3, 8])
+@pytest.mark.parametrize("m", [0, 1, 2, 3, 8, 70, 515])
 @pytest.mark.parametrize("n, d, e", [(1, 2, 1), (7, 5, 3), (63, 16, 17), (65, 33, 8), (2001, 64, 64), (1100, 130, 20)])
 def test_any_size(kernel, layout, m, n, d, e):
-    check(kernel, *inputs(np.random.default_rng(m * n), m, n, d, e, layout))
+    heads = dict(b=2, h=4, g=2) if m * n < 100000 else dict(b=1, h=2, g=1)
+    check(kernel, *inputs(np.random.default_rng(m * n), m, n, d, e, layout, **heads))
 
 
-def test_is_made_at_keys(kernel):
-    assert "(made made at keys)" in kernel.emit("plan")
-    assert "not computed: made where M <= " in kernel.emit("plan")
+def test_is_made_where_it_is_read(kernel):
+    plan = kernel.emit("plan")
+    assert "split (made made at keys, made_q made at queries)" in plan
+    assert "tiled (made_q made at queries)\n" in plan
+    assert "not computed: made_q\n" in plan
+    assert "not computed: made where M <= " in plan
 
 
 @pytest.mark.parametrize("maker, sizes", [
-    ("halves", {"M": 1}), ("halves", {"M": 3, "D": 64}), ("neighbours", {"M": 1, "D": 6}),
-    ("function", {"M": 2, "D": 40, "E": 24, "H": 4, "G": 2})], ids=str)
+    ("halves", {"M": 1}), ("halves", {"M": 3, "D": 64}), ("neighbours", {"M": 1, "D": 6}), ("halves", {"M": 80, "D": 64}),
+    ("neighbours", {"M": 33, "D": 7}), ("function", {"M": 2, "D": 40, "E": 24, "H": 4, "G": 2})], ids=str)
 def test_sizes_that_are_known(maker, sizes):
     kernel = attn.compile(source(maker), lazy=True, sizes=sizes)
     arrays = inputs(np.random.default_rng(3), sizes["M"], 300, sizes.get("D", 21), sizes.get("E", 9))
-    assert "not computed: made\n" in kernel.emit("plan")
+    assert ("not computed: made\n" in kernel.emit("plan")) == (sizes["M"] <= 8)
     check(kernel, *arrays)
 
 
@@ -85,7 +90,7 @@ def test_other_dtypes(dtype, tolerance):
     of = {"f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}[dtype]
     kernel = attn.compile(source("halves", dtype=dtype).replace("table: f32", "table: f64" if dtype == "f64" else "table: f32"), lazy=True)
     exact = attn.compile(source("halves", dtype="f64").replace("table: f32", "table: f64"), lazy=True)
-    for m in (1, 2):
+    for m in (1, 2, 40, 600):
         q, k, v, table, valid = inputs(np.random.default_rng(m), m, 700, 64, 72)
         q, k, v = (torch.from_numpy(each).to(of) for each in (q, k, v))
         table = torch.from_numpy(table).to(torch.float64 if dtype == "f64" else torch.float32)
@@ -105,7 +110,7 @@ OTHERS = attn.compile("""attention others(q: f32[H, M, D], p: f32[H, M, C], k: f
 }""")
 
 
-@pytest.mark.parametrize("h, m", [(1, 1), (3, 1), (2, 3), (5, 9)])
+@pytest.mark.parametrize("h, m", [(1, 1), (3, 1), (2, 3), (5, 9), (2, 100), (1, 530)])
 def test_two_of_them_one_of_all_heads_and_one_of_each(h, m):
     generator = np.random.default_rng(h)
     shapes = (h, m, 20), (h, m, 9), (130, 20), (h, 130, 9), (h, m, 130), (130, 10), (130, 33)

@@ -160,7 +160,8 @@ protected:
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {5, 0, ofRow}, {4, 0, ofAdded}}; ///< The first two: apart.
   attn_blocks blocks = {0, 3, 1, 0, 3, shape, 3, tensors};
-  attn_program program = {1, &intermediate, 3, steps, 1, &blocks, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
+  attn_program program = {1, &intermediate, 3,       steps,   1, &blocks, 0,      nullptr,
+                          0, nullptr,       nullptr, nullptr, 0, nullptr, nullptr};
 };
 
 } // namespace

@@ -106,7 +106,8 @@ protected:
   attn_variant first[2] = {{&limit, 1, firstArguments, few}, {nullptr, 1, firstArguments, many}};
   attn_variant second = {nullptr, 2, lastArguments, last};
   attn_step steps[2] = {{{}, first}, {{}, &second}};
-  attn_program program = {1, &intermediate, 2, steps, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
+  attn_program program = {1, &intermediate, 2,       steps,   0, nullptr, 0,      nullptr,
+                          0, nullptr,       nullptr, nullptr, 0, nullptr, nullptr};
   int programs = 1;
 };
 
@@ -201,7 +202,7 @@ TEST_F(Steps, GetACopyOfWhatSpansTooMuch) {
   const int64_t firstInput[] = {0};
   const attn_variant reader = {nullptr, 1, firstInput, readsTheLast};
   const attn_step only = {{}, &reader};
-  program = {0, nullptr, 1, &only, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
+  program = {0, nullptr, 1, &only, 0, nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr, nullptr};
   TestTensor x("f32", {2, 3}), y("f32", {2, 3});
   x.strides[0] = int64_t(1) << 30;
   size_t bytes = (x.strides[0] + 3) * sizeof(float);

@@ -59,7 +59,8 @@ public:
 
   /// What it computes, as a word that no other function of the kernel has.
   const std::string &name() const;
-  /// The name of the function whose code it has: its own, or that of another of the kernel which differs in names alone.
+  /// The name of the function whose code it has: its own, or that of another of the kernel which differs in names
+  /// alone.
   const std::string &code() const;
   /// The calls it is for: those within this limit, or all.
   const std::optional<SizeLimit> &limit() const;
@@ -121,6 +122,7 @@ struct LoweredKernel {
   std::vector<Intermediate> intermediates;
   std::vector<LoweredStep> steps;    ///< In the order in which they run.
   std::vector<LoweredBlocks> blocks; ///< The first steps first.
+  std::vector<CutSize> cuts;         ///< The sizes along which a call may run as several.
   /// The sums whose chunks the kernel counts, where its plan says so. Each has one more output after the kernel's own,
   /// of three int64_t: the chunks that were visited, those of them on which the mask was evaluated, and all there are.
   std::vector<std::string> countedSums;

@@ -7,6 +7,7 @@
 #ifndef ATTN_PLAN_PLAN_H
 #define ATTN_PLAN_PLAN_H
 
+#include "attn/Analysis/CutSizes.h"
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/IR/Attn.h"
 #include "attn/Plan/GpuPlan.h"
@@ -112,10 +113,13 @@ struct SumPlan {
   std::string name;                     ///< Of the sum.
   std::string queryName;                ///< Of the query index, if it has one.
   std::vector<PlanVariant> variants;    ///< The first that suits a call; the last is for every call.
-  /// Where keys are split: what is made at keys rather than stored before (attn/Analysis/KeyTensors.h).
-  llvm::SmallVector<TensorOp> keyTensors = {};
+  /// What is made where scores read it, rather than stored before (attn/Analysis/KeyTensors.h): at keys, where these
+  /// are split, and at queries.
+  llvm::SmallVector<TensorOp> keyTensors = {}, queryTensors = {};
 
   bool has(PlanKind kind) const;
+  /// Whether a variant of this kind makes rows of `tensor`, one of those.
+  bool makes(PlanKind kind, TensorOp tensor) const;
   /// `nest` is what the plan that fits everything is called.
   void print(llvm::raw_ostream &os, llvm::StringRef nest) const;
 };
@@ -201,6 +205,7 @@ struct Plan {
   std::vector<UnreadPlan> unread; ///< Not on a GPU, which has no buffers for what is not computed.
   std::vector<KeyRangePlan> ranges;
   llvm::SmallVector<PairBlocks> blocks; ///< Statements that are computed for one block of rows after the other.
+  llvm::SmallVector<CutSize> cuts;      ///< Sizes along which a call may run as several, if it stores much.
   std::optional<GpuPlan> gpu;           ///< On a GPU, in place of the plans above.
   TensorCorePlan tensorCores;           ///< Of CUDA C++ for tensor cores, before a kernel's widths are known.
   unsigned lanes;                       ///< Elements of a vector in statements that are not tiled.
@@ -230,7 +235,10 @@ struct Plan {
 
 private:
   void chooseForGpu(bool isDouble);
+  void chooseCuts(KernelOp kernel);
   void printForGpu(llvm::raw_ostream &os) const;
+  /// Whether some call computes `statement`.
+  bool isComputed(mlir::Operation *statement) const;
   /// The blocks, and the keys that masks let through.
   void printBlocks(llvm::raw_ostream &os) const;
 };

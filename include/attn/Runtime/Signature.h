@@ -135,6 +135,16 @@ typedef struct {
   const attn_block_tensor *tensors;
 } attn_blocks;
 
+/* Values of a size of rows that are a part of a call: whole tiles. */
+enum { ATTN_CUT_ROWS = 64 };
+
+/* A size along which a call is the same as several calls, each for some of its values. No argument has it as two
+ * dimensions, all outputs and intermediates have it as one, and it is part of no other dimension. */
+typedef struct {
+  int64_t size; /* its number */
+  int64_t unit; /* there should be a multiple of so many values in a part */
+} attn_cut;
+
 enum attn_image_kind {
   ATTN_IMAGE_CUBIN,       /* machine code for devices with this major number and no smaller minor one */
   ATTN_IMAGE_EXACT_CUBIN, /* machine code for devices of this capability alone */
@@ -246,6 +256,8 @@ typedef struct attn_program {
   const attn_step *steps; /* in the order in which they run */
   int64_t block_count;
   const attn_blocks *blocks; /* the first steps first */
+  int64_t cut_count;
+  const attn_cut *cuts; /* the outermost first */
   int64_t feature_count;
   const uint64_t *features; /* words of bits, as halide_can_use_target_features takes them */
   int (*can_use)(int feature_count, const uint64_t *features); /* that function; NULL: for any processor */
