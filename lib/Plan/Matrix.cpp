@@ -156,14 +156,23 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
   std::optional<PlacedSum> placed = PlacedSum::of(op);
   unsigned rank = body.getNumArguments();
   llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
+  int64_t fewRows =
+      llvm::all_of(sums, [&](ReduceOp sum) { return isContiguous(sum, body.getArguments().back()); }) ? 2 : 1;
   // A call may have fewer rows than a tile: the plan has a variant for those where the size is not constant.
-  auto isEnough = [&](SizeAttr size) { return !size.isConstant() || size.getValue() >= rowsOfTile(size, machine); };
-  for (unsigned row = rank - 1; row-- > 0;)
-    if (isEnough(shape[row]) && (!placed || placesTiles(*placed, op, row, rank - 1)) &&
-        llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row, placed); })) {
-      MatrixPlan plan = planOf(op, row, rowsOfTile(shape[row], machine), sizes);
-      plan.rowSize = shape[row].isConstant() ? SizeAttr() : shape[row];
-      return plan;
-    }
-  return placed ? std::nullopt : planOfTwo(op, sums, machine, sizes);
+  auto planOfRows = [&](auto isEnough) -> std::optional<MatrixPlan> {
+    for (unsigned row = rank - 1; row-- > 0;)
+      if (isEnough(shape[row]) && (!placed || placesTiles(*placed, op, row, rank - 1)) &&
+          llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row, placed); })) {
+        MatrixPlan plan = planOf(op, row, rowsOfTile(shape[row], machine), sizes);
+        plan.fewRows = fewRows;
+        plan.rowSize = shape[row].isConstant() ? SizeAttr() : shape[row];
+        return plan;
+      }
+    return std::nullopt;
+  };
+  auto fillsTile = [&](SizeAttr size) { return !size.isConstant() || size.getValue() >= rowsOfTile(size, machine); };
+  std::optional<MatrixPlan> plan = planOfRows(fillsTile);
+  if (!plan && !placed)
+    plan = planOfTwo(op, sums, machine, sizes);
+  return plan ? plan : planOfRows([&](SizeAttr size) { return size.getValue() > fewRows; });
 }

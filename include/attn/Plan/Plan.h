@@ -140,7 +140,7 @@ struct MatrixPlan {
   std::string name;                     ///< Of the statement.
   std::string rowName, columnName;      ///< Indices of the rows and columns.
   std::string secondName;               ///< Of a second index of rows.
-  SizeAttr rowSize;                     ///< The rows, where fewer than `rows` have another plan. Null: nowhere.
+  SizeAttr rowSize;                     ///< The rows, where at most `fewRows` have another plan. Null: nowhere.
   std::string inPlaceOf;                ///< Of scores: the weights that take their place. Empty: they have their own.
   unsigned row = 0;                     ///< The position of the index that runs along the rows of a tile.
   /// The position of another one, of which a tile has `secondRows` values: where all factors change with the columns,
@@ -150,6 +150,7 @@ struct MatrixPlan {
   unsigned rows = 6;       ///< Rows of a register tile.
   unsigned secondRows = 1; ///< Rows of a register tile along `second`.
   unsigned vectors = 2;    ///< Vectors of columns of a register tile.
+  int64_t fewRows = 2;     ///< Take less time one by one than a tile does: two whose terms lie side by side, else one.
   unsigned tiles = 64;     ///< Register tiles, one below the other, for which a panel is packed.
   unsigned chain = 24;     ///< Terms that are added in order.
   unsigned block = 192;    ///< Terms whose chains are added in order; blocks are added in f64.
