@@ -79,6 +79,8 @@ public:
 
   Halide::Func func;
   std::vector<Halide::Var> vars; ///< Arguments of `func`: the last index first.
+  /// Of a product of matrices with few rows, or none: columns run in parallel, too.
+  bool hasFewRows = false;
 
 private:
   friend class StageLowering;
@@ -118,6 +120,8 @@ private:
   void scheduleStage(Stage &stage);
   void schedulePartial(Stage &stage);
   Halide::LoopLevel level(const Stage &stage);
+  /// Elements of the last dimension that are computed together.
+  int width() const;
 
   StepLowering &kernel;
   std::string name;

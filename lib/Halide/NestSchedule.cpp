@@ -53,8 +53,15 @@ void Nest::schedulePartial(Stage &stage) {
     stage.partial.update(update).vectorize(lane);
 }
 
+/// Of few rows, several vectors where columns lie side by side: memory is read in longer runs.
+int Nest::width() const {
+  int lanes = kernel.plan.lanes;
+  auto isOfLanes = [](const Stage &stage) { return stage.kind == Stage::Kind::Lanes; };
+  return hasFewRows && llvm::all_of(stages, isOfLanes) ? 4 * lanes : lanes;
+}
+
 void Nest::scheduleStage(Stage &stage) {
-  int width = kernel.plan.lanes;
+  int width = this->width();
   LoopLevel where = level(stage);
   if (!stage.inVectors) // its lanes are joined where they are used
     stage.func.compute_at(where);
@@ -112,7 +119,7 @@ Var inParallel(Func &func, llvm::ArrayRef<Var> loops) {
 }
 
 void Nest::schedule() {
-  int width = kernel.plan.lanes;
+  int width = this->width();
   func.compute_root();
   bool vectorise = lanes && !vars.empty();
   std::vector<Var> rows(vars.begin() + (vectorise ? 1 : 0), vars.end());
@@ -127,13 +134,22 @@ void Nest::schedule() {
     for (; rows.size() > 2; rows.pop_back()) // of three that are one loop, Halide takes the second for a whole one
       func.parallel(rows.back());
   }
+  std::optional<Var> outermost;
   if (rowsOfTask.defined() && !rows.empty()) {
     Var within("row$");
     func.split(rows.front(), rows.front(), within, rowsOfTask, TailStrategy::GuardWithIf);
-    inParallel(func, rows);
+    outermost = inParallel(func, rows);
     rowLoop = within;
   } else if (!rows.empty()) {
-    rowLoop = inParallel(func, rows);
+    outermost = rowLoop = inParallel(func, rows);
+  }
+  if (hasFewRows && vectorise) {
+    constexpr int columnsOfTask = 256;
+    Var columns("columns$");
+    func.split(*laneLoop, columns, *laneLoop, columnsOfTask / width, TailStrategy::GuardWithIf);
+    if (outermost)
+      func.reorder(*outermost, columns);
+    func.parallel(columns);
   }
   for (Stage &stage : stages)
     scheduleStage(stage);

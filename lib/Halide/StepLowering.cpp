@@ -298,6 +298,7 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
     nest.defineWeight(softmax);
   else
     nest.definePointwise(statement);
+  nest.hasFewRows = !softmax && !isInBlocks() && isProduct(statement);
   nest.schedule();
   addOutput(nest.func, storage.place(tensor));
 }

@@ -50,18 +50,44 @@ static bool choosesSums(mlir::Region &body) {
   });
 }
 
-/// Whether the terms of `sum` combine columns, which all rows share along one of the indices `rows`, with rows; and it
-/// stands in the formula `body` itself, without a condition but that of `placed`.
+/// Whether `sum` is one of floats, for each of the columns, and stands in the formula `body` itself, without a
+/// condition but that of `placed`.
+static bool isPlain(ReduceOp sum, mlir::Region &body, const std::optional<PlacedSum> &placed = std::nullopt) {
+  return sum.getKind() == ReduceKind::Sum && llvm::isa<mlir::FloatType>(sum.getType()) &&
+         sum->getParentRegion() == &body && (!sum.isConditional() || placed) &&
+         sum.getBody().getOps<ReduceOp>().empty() &&
+         dependence(yielded(sum.getBody())).contains(body.getArguments().back());
+}
+
+/// Whether its terms combine columns, which all rows share along one of the indices `rows`, with rows.
 static bool suits(ReduceOp sum, mlir::Region &body, llvm::ArrayRef<unsigned> rows,
-                  const std::optional<PlacedSum> &placed) {
-  if (sum.getKind() != ReduceKind::Sum || !llvm::isa<mlir::FloatType>(sum.getType()) ||
-      sum->getParentRegion() != &body || (sum.isConditional() && !placed) || !sum.getBody().getOps<ReduceOp>().empty())
+                  const std::optional<PlacedSum> &placed = std::nullopt) {
+  if (!isPlain(sum, body, placed))
     return false;
   mlir::Value term = sum.getBody().front().back().getOperand(0);
   mlir::BlockArgument column = body.getArguments().back();
   IndexSet indices = dependence(term);
   auto changesWith = [&](unsigned row) { return indices.contains(body.getArgument(row)); };
-  return llvm::all_of(rows, changesWith) && indices.contains(column) && hasColumnsInFactors(term, sum, rows, column);
+  return llvm::all_of(rows, changesWith) && hasColumnsInFactors(term, sum, rows, column);
+}
+
+static llvm::SmallVector<ReduceOp> sumsOf(DefinitionOpInterface op) {
+  llvm::SmallVector<ReduceOp> sums;
+  op.walk([&](ReduceOp sum) { sums.push_back(sum); });
+  return sums;
+}
+
+bool attn::isProduct(DefinitionOpInterface op) {
+  mlir::Region &body = op.getBody();
+  llvm::SmallVector<ReduceOp> sums = sumsOf(op);
+  if (llvm::isa<WeightedSumOp>(op) || body.getNumArguments() == 0 || sums.empty() || choosesSums(body))
+    return false;
+  unsigned column = body.getNumArguments() - 1;
+  if (column == 0)
+    return llvm::all_of(sums, [&](ReduceOp sum) { return isPlain(sum, body); });
+  return llvm::any_of(llvm::seq(column), [&](unsigned row) {
+    return llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row); });
+  });
 }
 
 /// Whether `sum` reads columns that change with the index at position `row`.
@@ -128,8 +154,7 @@ static std::optional<MatrixPlan> planOfTwo(DefinitionOpInterface op, llvm::Array
   for (unsigned second = body.getNumArguments() - 1; second-- > 0;)
     for (unsigned row = second; row-- > 0;) {
       auto suitsBoth = [&](ReduceOp sum) {
-        return suits(sum, body, {row, second}, {}) && readsColumnsOf(sum, body, row) &&
-               readsColumnsOf(sum, body, second);
+        return suits(sum, body, {row, second}) && readsColumnsOf(sum, body, row) && readsColumnsOf(sum, body, second);
       };
       if (!isEnough(body.getArgument(row), rows) || !isEnough(body.getArgument(second), secondRows) ||
           !llvm::all_of(sums, suitsBoth))
@@ -149,22 +174,18 @@ std::optional<MatrixPlan> MatrixPlan::choose(DefinitionOpInterface op, const Mac
   mlir::Region &body = op.getBody();
   if (llvm::isa<WeightedSumOp>(op) || body.getNumArguments() < 2)
     return std::nullopt;
-  llvm::SmallVector<ReduceOp> sums;
-  op.walk([&](ReduceOp sum) { sums.push_back(sum); });
+  llvm::SmallVector<ReduceOp> sums = sumsOf(op);
   if (sums.empty() || choosesSums(body))
     return std::nullopt;
   std::optional<PlacedSum> placed = PlacedSum::of(op);
   unsigned rank = body.getNumArguments();
   llvm::ArrayRef<SizeAttr> shape = llvm::cast<AttnTensorType>(op.getDefinedTensor().getType()).getShape();
-  int64_t fewRows =
-      llvm::all_of(sums, [&](ReduceOp sum) { return isContiguous(sum, body.getArguments().back()); }) ? 2 : 1;
   // A call may have fewer rows than a tile: the plan has a variant for those where the size is not constant.
   auto planOfRows = [&](auto isEnough) -> std::optional<MatrixPlan> {
     for (unsigned row = rank - 1; row-- > 0;)
       if (isEnough(shape[row]) && (!placed || placesTiles(*placed, op, row, rank - 1)) &&
           llvm::all_of(sums, [&](ReduceOp sum) { return suits(sum, body, row, placed); })) {
         MatrixPlan plan = planOf(op, row, rowsOfTile(shape[row], machine), sizes);
-        plan.fewRows = fewRows;
         plan.rowSize = shape[row].isConstant() ? SizeAttr() : shape[row];
         return plan;
       }

@@ -337,7 +337,7 @@ std::vector<PlanVariant> Plan::variants(mlir::Operation *statement) const {
       variants.push_back({PlanKind::None, calls.calls});
   const MatrixPlan *plan = matrix(statement);
   if (plan && plan->rowSize)
-    variants.push_back({PlanKind::Nest, SizeLimit{plan->rowSize, plan->fewRows}});
+    variants.push_back({PlanKind::Nest, SizeLimit{plan->rowSize, MatrixPlan::fewRows}});
   variants.push_back({plan                   ? PlanKind::Matrix
                       : isScatter(statement) ? PlanKind::Scatter
                       : isScan(statement)    ? PlanKind::Scan

@@ -103,7 +103,7 @@ void Plan::print(llvm::raw_ostream &os) const {
     if (!matrix.inPlaceOf.empty())
       os << "in the place of " << matrix.inPlaceOf << ": ";
     if (matrix.rowSize)
-      os << "for at least " << matrix.fewRows + 1 << ' ' << matrix.rowName << ": ";
+      os << "for at least " << MatrixPlan::fewRows + 1 << ' ' << matrix.rowName << ": ";
     os << "register tiles of " << matrix.rows << ' ' << matrix.rowName << " x ";
     if (matrix.second)
       os << matrix.secondRows << ' ' << matrix.secondName << " x ";

@@ -150,10 +150,12 @@ struct MatrixPlan {
   unsigned rows = 6;       ///< Rows of a register tile.
   unsigned secondRows = 1; ///< Rows of a register tile along `second`.
   unsigned vectors = 2;    ///< Vectors of columns of a register tile.
-  int64_t fewRows = 2;     ///< Take less time one by one than a tile does: two whose terms lie side by side, else one.
   unsigned tiles = 64;     ///< Register tiles, one below the other, for which a panel is packed.
   unsigned chain = 24;     ///< Terms that are added in order.
   unsigned block = 192;    ///< Terms whose chains are added in order; blocks are added in f64.
+
+  /// So many rows take less time one by one than a tile does.
+  static constexpr int64_t fewRows = 2;
 
   /// The plan for `op`, if it suits it.
   static std::optional<MatrixPlan> choose(DefinitionOpInterface op, const Machine &machine, const Plan &plan);
@@ -184,6 +186,10 @@ struct UnreadPlan {
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
+
+/// Whether `op` is made of products of matrices, as the matrix plan wants them, however many rows they have; or of such
+/// sums without rows.
+bool isProduct(DefinitionOpInterface op);
 
 /// Sizes of plans by name ("tile.chunk": 512), in place of those that are chosen: see attn/Plan/Settings.h.
 using PlanSettings = std::map<std::string, int64_t>;
