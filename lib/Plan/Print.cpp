@@ -1,6 +1,7 @@
 //===- Print.cpp - Plans and machines as text -----------------------------===//
 
 #include "attn/Plan/Plan.h"
+#include "attn/Runtime/Signature.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -124,7 +125,7 @@ void Plan::print(llvm::raw_ostream &os) const {
     os << '\n';
   }
   if (!cuts.empty())
-    os << "calls that store more than 3 MiB between steps: in parts along "
+    os << "calls that store more than " << (ATTN_CUT_BYTES >> 20) << " MiB between steps: in parts along "
        << llvm::join(llvm::map_range(cuts, [](const CutSize &cut) { return cut.name.getValue(); }), ", ") << '\n';
   printBlocks(os);
 }

@@ -9,9 +9,6 @@
 #include "Call.h"
 #include "Program.h"
 
-/* A part stores no more, unless it has the fewest values that a part may have. */
-enum { MOST_BYTES = 3 << 20 };
-
 /* A call in parts. */
 typedef struct {
   const attn_signature *signature;
@@ -45,13 +42,13 @@ static int64_t stored_bytes(const attn_program *program, const int64_t *sizes) {
   return total;
 }
 
-/* How many values of the size a part has. All that is stored grows with them. Parts are about as large as each other.
- */
+/* How many values of the size a part has: as many as store ATTN_CUT_BYTES, or the fewest. All that is stored grows with
+ * them. Parts are about as large as each other. */
 static int64_t values_of_part(const attn_program *program, const attn_cut *cut, const int64_t *sizes) {
   int64_t extent = sizes[cut->size], bytes = stored_bytes(program, sizes);
-  if (bytes <= MOST_BYTES || extent <= cut->unit)
+  if (bytes <= ATTN_CUT_BYTES || extent <= cut->unit)
     return extent;
-  int64_t most = MOST_BYTES / (bytes / extent) / cut->unit * cut->unit;
+  int64_t most = ATTN_CUT_BYTES / (bytes / extent) / cut->unit * cut->unit;
   int64_t parts = (extent - 1) / (most ? most : cut->unit) + 1;
   return ((extent - 1) / parts + cut->unit) / cut->unit * cut->unit;
 }
@@ -146,7 +143,7 @@ static int run_parts(part_run *state, int64_t argument_count) {
 
 int attn_run_in_parts(const attn_signature *signature, const attn_program *program, void *const *arguments,
                       int64_t argument_count, const int64_t *sizes) {
-  if (!program->cut_count || stored_bytes(program, sizes) <= MOST_BYTES)
+  if (!program->cut_count || stored_bytes(program, sizes) <= ATTN_CUT_BYTES)
     return attn_run_whole(signature, program, arguments, argument_count, sizes);
   size_t tensors = (size_t)attn_tensor_count(signature), cuts = (size_t)program->cut_count, dimensions = 0;
   size_t size_count = (size_t)signature->size_count;

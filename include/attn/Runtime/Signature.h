@@ -135,8 +135,9 @@ typedef struct {
   const attn_block_tensor *tensors;
 } attn_blocks;
 
-/* Values of a size of rows that are a part of a call: whole tiles. */
-enum { ATTN_CUT_ROWS = 64 };
+/* A call that stores more bytes between its steps runs in parts, if it can be cut; and the fewest values of a size of
+ * rows that a part has: whole tiles. */
+enum { ATTN_CUT_BYTES = 3 << 20, ATTN_CUT_ROWS = 64 };
 
 /* A size along which a call is the same as several calls, each for some of its values. No argument has it as two
  * dimensions, all outputs and intermediates have it as one, and it is part of no other dimension. */
