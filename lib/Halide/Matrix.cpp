@@ -45,8 +45,7 @@ private:
 
 Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op), oneBlock(isShort()) {
-  for (mlir::Attribute index : llvm::reverse(op.getIndices()))
-    vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
+  vars = loopsAlong(op.getIndices());
   unsigned rank = vars.size();
   column = vars[0];
   row = vars[rank - 1 - plan.row];
@@ -64,7 +63,7 @@ Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterfa
     mlir::BlockArgument index = placed->sum.getBody().getArgument(position);
     auto [first, count] = kernel.values(index);
     ranges.push_back({first, count});
-    deciding.insert({position, Var(kernel.uniqueName(indexName(index)))});
+    deciding.insert({position, Var(kernel.uniqueName(indexName(index).str() + "_"))});
   }
   decidingLoops = RDom(ranges);
 }

@@ -15,11 +15,8 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Nest::Nest(StepLowering &kernel, llvm::StringRef base, llvm::ArrayRef<std::string> indices)
-    : func(kernel.uniqueName(base)), kernel(kernel), name(base) {
-  for (const std::string &index : llvm::reverse(indices))
-    vars.push_back(Var(index));
-}
+Nest::Nest(StepLowering &kernel, llvm::StringRef base, std::vector<Var> vars)
+    : func(kernel.uniqueName(base)), kernel(kernel), name(base), vars(std::move(vars)) {}
 
 int Nest::addStage(Stage stage) {
   stages.push_back(std::move(stage));

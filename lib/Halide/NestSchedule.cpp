@@ -110,7 +110,7 @@ void Nest::scheduleStage(Stage &stage) {
 Var inParallel(Func &func, llvm::ArrayRef<Var> loops) {
   Var fused = loops.back();
   for (const Var &loop : llvm::reverse(loops.drop_back())) {
-    Var both(loop.name() + "_" + fused.name());
+    Var both(loop.name() + "$" + fused.name());
     func.fuse(loop, fused, both);
     fused = both;
   }

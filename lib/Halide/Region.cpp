@@ -33,6 +33,15 @@ IndexSet freeIndices(mlir::Region &region) {
 // Environments
 //===----------------------------------------------------------------------===//
 
+/// Their names are those of the indices and an underscore: Halide gives what belongs to a loop the loop's name and one
+/// of its own (`s`, `loop_max`), and calls parts of a split loop the same where they have that for their name.
+std::vector<Halide::Var> loopsAlong(mlir::ArrayAttr indices) {
+  std::vector<Halide::Var> loops;
+  for (mlir::StringAttr index : llvm::reverse(indices.getAsRange<mlir::StringAttr>()))
+    loops.emplace_back(index.str() + "_");
+  return loops;
+}
+
 bool IndexBinding::has(const Halide::Var &var) const {
   return llvm::any_of(vars, [&](const Halide::Var &own) { return own.same_as(var); });
 }

@@ -50,6 +50,9 @@ struct IndexBinding {
   bool has(const Halide::Var &var) const;
 };
 
+/// The loops along the indices of a tensor, that along the last index first, as Halide has dimensions.
+std::vector<Halide::Var> loopsAlong(mlir::ArrayAttr indices);
+
 /// Index variables and the values computed from them so far, within one stage.
 struct Environment {
   llvm::DenseMap<mlir::Value, IndexBinding> indices;

@@ -14,8 +14,7 @@ namespace attn::lowering {
 ScanLoop::ScanLoop(StepLowering &kernel, DefinitionOpInterface op)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), op(op), scan(*Scan::of(op)),
       totals(kernel.uniqueName(op.getName().str() + "_totals")) {
-  for (mlir::BlockArgument index : llvm::reverse(op.getBody().getArguments()))
-    vars.push_back(Var(indexName(index).str()));
+  vars = loopsAlong(op.getIndices());
   end = vars[vars.size() - 1 - scan.end.getArgNumber()];
 }
 

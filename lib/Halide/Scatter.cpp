@@ -28,11 +28,10 @@ private:
 
 Scatter::Scatter(StepLowering &kernel, DefinitionOpInterface op)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), op(op), placed(*PlacedSum::of(op)), share("share$") {
-  unsigned rank = op.getBody().getNumArguments();
-  for (unsigned position = rank; position-- > 0;) {
-    vars.push_back(Var(indexName(op.getBody().getArgument(position)).str()));
-    (placed.isPlace(position) ? along : other).push_back(vars.back());
-  }
+  vars = loopsAlong(op.getIndices());
+  unsigned rank = vars.size();
+  for (unsigned position = rank; position-- > 0;)
+    (placed.isPlace(position) ? along : other).push_back(vars[rank - 1 - position]);
   hasLanes = !placed.isPlace(rank - 1);
   isShared = kernel.isInBlocks() && !hasLanes;
 }

@@ -17,8 +17,7 @@ namespace attn::lowering {
 Split::Split(StepLowering &kernel, WeightedSumOp op, bool hasLogSumExp)
     : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(kernel.plan.split), op(op), read(softmaxWeight(op)),
       softmax(softmaxOf(op)), lanes(kernel.plan.lanes), hasLogSumExp(hasLogSumExp) {
-  for (mlir::Attribute index : llvm::reverse(op.getIndices()))
-    vars.push_back(Var(mlir::cast<mlir::StringAttr>(index).str()));
+  vars = loopsAlong(op.getIndices());
   pairsWeights = plan.bf16Pairs && canPairWeights(kernel, op);
   e = vars.front();
   keyCount = extent(kernel, op.getKeySize());

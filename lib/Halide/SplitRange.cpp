@@ -30,7 +30,7 @@ void Split::findShared() {
     Shared found;
     found.index = vars[vars.size() - 1 - position];
     found.size = sizeOf(position);
-    std::string name = found.index.name();
+    std::string name = indexName(op.getBody().getArgument(position)).str();
     sharers = atLeastOne(name + "_sharers", sharers);
     found.passes = atLeastOne(name + "_passes", ceilDivide(sharers, plan.rows));
     found.rows = atLeastOne(name + "_rows", ceilDivide(sharers, found.passes));

@@ -39,8 +39,15 @@ Halide::Type computeType(mlir::Type element) {
 StepLowering::StepLowering(KernelOp kernel, const Plan &plan, Storage &storage, const PairBlocks *blocks)
     : kernel(kernel), plan(plan), storage(storage), blocks(blocks) {}
 
+/// A letter and a number, as Halide calls what it computes once for several uses (`t12`).
+static bool isHalides(llvm::StringRef name) {
+  return name.size() > 1 && llvm::isAlpha(name.front()) && llvm::all_of(name.drop_front(), llvm::isDigit);
+}
+
 std::string StepLowering::uniqueName(llvm::StringRef base) {
   std::string name = withoutNumbers(base); // `base` may be what a Func is called
+  if (isHalides(name))
+    name += "_";
   int count = names[name]++;
   return count == 0 ? name : name + "_" + std::to_string(count);
 }
@@ -284,12 +291,10 @@ void StepLowering::store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSu
   auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
   bool isLogSumExp = softmax && tensor == softmax.getLogsumexp();
   auto statement = mlir::cast<DefinitionOpInterface>(softmax ? softmax.getScore().getDefiningOp() : op);
-  std::vector<std::string> indices;
-  for (mlir::StringAttr index : statement.getIndices().getAsRange<mlir::StringAttr>())
-    indices.push_back(index.str());
+  std::vector<Halide::Var> vars = loopsAlong(statement.getIndices());
   if (isLogSumExp)
-    indices.pop_back(); // the key
-  Nest nest(*this, tensorName(tensor), indices);
+    vars.erase(vars.begin()); // the key
+  Nest nest(*this, tensorName(tensor), std::move(vars));
   if (sum)
     nest.defineWeightedSum(sum);
   else if (isLogSumExp)

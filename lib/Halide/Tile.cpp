@@ -24,12 +24,8 @@ Tile::Tile(StepLowering &kernel, WeightedSumOp op, const TilePlan &plan, bool ha
   queryArgument = body.getArgument(op.getQuery());
   keyArgument = body.getArguments().back();
   valueArgument = body.getArgument(rank - 1);
-  for (unsigned position = rank; position-- > 0;) {
-    Var var(mlir::cast<mlir::StringAttr>(op.getIndices()[position]).str());
-    vars.push_back(var);
-    if (body.getArgument(position) == valueArgument)
-      e = var;
-  }
+  vars = loopsAlong(op.getIndices());
+  e = vars.front();
   keyCount = extent(kernel, op.getKeySize());
   findOthers();
 }

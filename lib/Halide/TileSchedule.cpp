@@ -44,7 +44,7 @@ void Tile::schedule() {
       func.parallel(other.index);
       continue;
     }
-    Var fused(tasks.name() + "_" + other.index.name());
+    Var fused(tasks.name() + "$" + other.index.name());
     func.fuse(tasks, other.index, fused);
     tasks = fused;
   }

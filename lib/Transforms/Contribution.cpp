@@ -192,12 +192,15 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
     for (BlockArgument index : inOrder(dependence(subscript)))
       indices.insert(index);
   used.assign(indices.begin(), indices.end());
-  // Pairs themselves are not copied.
-  auto element = terms.gradient.getDefiningOp<ReadOp>();
-  bool isOfPairs = element && facts.pairs.contains(element.getTensor()) && terms.conditional.empty() &&
-                   llvm::all_of(terms.variables, [&](auto variable) { return indices.contains(variable); });
-  TensorOp part = isOfPairs ? TensorOp() : sumTerms(kernel, (name + "_part").str(), terms, used, facts, builder);
+  // Pairs themselves are not copied, nor is what each place reads once.
   Scatter scatter(read.read, used);
+  auto element = terms.gradient.getDefiningOp<ReadOp>();
+  bool isOfPairs = element && facts.pairs.contains(element.getTensor()) && terms.conditional.empty();
+  bool isReadOnce = scatter.summed.empty() && !terms.isConditional();
+  bool isElement = llvm::all_of(terms.variables, [&](auto variable) { return indices.contains(variable); });
+  TensorOp part;
+  if (!isElement || !(isOfPairs || isReadOnce))
+    part = sumTerms(kernel, (name + "_part").str(), terms, used, facts, builder);
   Statement result{name.str(), scatter.axes, scatter.summed, terms.gradient.getType(), nullptr};
   result.term = [&](OpBuilder &builder, Indices place) -> Value {
     SmallVector<Value> sources = scatter.sources(builder, place);

@@ -117,5 +117,6 @@ bool attn::isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor) {
 }
 
 bool attn::endsPlacedSum(TensorOp source, TensorOp tensor) {
-  return (PlacedSum::of(source) && hasReduction(tensor)) || (PlacedSum::of(tensor) && hasReduction(source));
+  return (PlacedSum::of(source) && (hasReduction(tensor) || isPairs(tensor.getResult()))) ||
+         (PlacedSum::of(tensor) && hasReduction(source));
 }

@@ -40,7 +40,8 @@ bool divides(ReadOp read, TensorOp tensor);
 /// matrix product computes it for all heads in one look at them. Where the query is not known yet, whether it may be.
 bool isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor);
 
-/// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement.
+/// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement that is stored
+/// as a whole: a block of rows of pairs (attn/Analysis/PairBlocks.h) has not all places.
 bool endsPlacedSum(TensorOp source, TensorOp tensor);
 
 } // namespace attn

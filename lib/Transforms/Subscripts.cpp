@@ -46,9 +46,15 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
       solve(dimension);
     }
   // Where others are visited, these are, too: then each term has one place, which it can be added to where it arises.
-  if (!llvm::all_of(this->variables, [&](BlockArgument variable) { return known.contains(variable); }))
+  if (!llvm::all_of(this->variables, [&](BlockArgument variable) { return known.contains(variable); })) {
+    for (const Pair &pair : partly) {
+      clamped.append({pair.outer, pair.inner});
+      uncertain.push_back(pair.dimension);
+    }
+    partly.clear();
     for (BlockArgument index : clamped)
       known.erase(index);
+  }
   for (BlockArgument variable : this->variables)
     if (!known.contains(variable)) {
       unsigned position = axes.size() + summed.size();
@@ -91,7 +97,8 @@ bool Scatter::solveDigits(Value subscript) {
   return true;
 }
 
-/// i * C + d, where d ranges over C and the dimension is their product
+/// i * C + d, where d ranges over C and the dimension is their product, or at least that: i ranges over its quotient by
+/// C, or C is its quotient by what i ranges over
 bool Scatter::solvePair(Value subscript, unsigned dimension) {
   auto sum = subscript.getDefiningOp<arith::AddIOp>();
   if (!sum)
@@ -101,16 +108,20 @@ bool Scatter::solvePair(Value subscript, unsigned dimension) {
     auto inner = dyn_cast<BlockArgument>(low);
     if (!product || !inner || known.contains(inner))
       continue;
-    for (auto [factor, count] :
+    for (auto [factor, widthOf] :
          {std::pair(product.getLhs(), product.getRhs()), std::pair(product.getRhs(), product.getLhs())}) {
       auto outer = dyn_cast<BlockArgument>(factor);
-      std::optional<SizeAttr> width = sizeOf(count);
+      std::optional<SizeAttr> width = sizeOf(widthOf);
       if (!outer || outer == inner || known.contains(outer) || !width || *width != indexSize(inner))
         continue;
-      SizeAttr size = read.getTensor().getType().getShape()[dimension];
-      if (size != SizeAttr::binary(SizeKind::Mul, indexSize(outer), *width) &&
-          size != SizeAttr::binary(SizeKind::Mul, *width, indexSize(outer)))
+      SizeAttr size = read.getTensor().getType().getShape()[dimension], count = indexSize(outer);
+      bool isProduct = size == SizeAttr::binary(SizeKind::Mul, count, *width) ||
+                       size == SizeAttr::binary(SizeKind::Mul, *width, count);
+      if (!isProduct && count != SizeAttr::binary(SizeKind::FloorDiv, size, *width) &&
+          *width != SizeAttr::binary(SizeKind::FloorDiv, size, count))
         continue;
+      if (!isProduct)
+        partly.push_back({dimension, outer, inner});
       Location location = read.getLoc();
       known[outer] = [=, width = *width](OpBuilder &builder, Indices indices) -> Value {
         return FloorDivOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, width));
@@ -147,6 +158,10 @@ Value Scatter::condition(OpBuilder &builder, Indices indices) {
     Value subscript = cloneSlice(read.getSubscripts()[dimension], mapping, builder);
     Value clamped = clamp(subscript, axes[dimension].size, builder, location);
     require(arith::CmpIPredicate::eq, clamped, indices[dimension]);
+  }
+  for (const Pair &pair : partly) {
+    SizeAttr end = SizeAttr::binary(SizeKind::Mul, indexSize(pair.outer), indexSize(pair.inner));
+    require(arith::CmpIPredicate::slt, indices[pair.dimension], SizeOp::create(builder, location, end));
   }
   return all;
 }

@@ -5,7 +5,9 @@
 //
 //   subscript   i is                          visited
 //   i           j                             one, unless others are visited and the sizes of i and j are not the same
-//   i * C + d   i = j // C, d = j % C         one, where d ranges over C
+//   i * C + d   i = j // C, d = j % C         one, where i ranges over I, d over C and j over I * C; or over any J,
+//   where
+//                                             I is J // C or C is J // I, unless others are visited
 //   i // C, i % C   j * C + l                 one, where these are two dimensions j, l of J x C and i ranges over J * C
 //   otherwise   any                           all
 //
@@ -36,12 +38,17 @@ public:
   /// The variables at a place and what is visited there: the indices of `axes` and then of `summed`.
   llvm::SmallVector<mlir::Value> sources(mlir::OpBuilder &builder, Indices indices) const;
 
-  bool isConditional() const { return !uncertain.empty(); }
+  bool isConditional() const { return !uncertain.empty() || !partly.empty(); }
   /// Whether they are read there.
   mlir::Value condition(mlir::OpBuilder &builder, Indices indices);
 
 private:
   using Source = std::function<mlir::Value(mlir::OpBuilder &, Indices)>;
+  /// The variables of a subscript i * C + d.
+  struct Pair {
+    unsigned dimension;
+    mlir::BlockArgument outer, inner;
+  };
 
   void solve(unsigned dimension);
   bool solveDigits(mlir::Value subscript);
@@ -52,6 +59,7 @@ private:
   llvm::SmallVector<mlir::BlockArgument> variables;
   llvm::SmallDenseMap<mlir::BlockArgument, Source> known; ///< What a variable is.
   llvm::SmallVector<mlir::BlockArgument> fromDigits;      ///< Variables that two subscripts tell.
+  llvm::SmallVector<Pair> partly;                         ///< Subscripts that do not reach the end of a dimension.
   llvm::SmallVector<unsigned> uncertain;                  ///< Dimensions whose subscript has to be compared.
 };
 

@@ -88,6 +88,34 @@ attn.kernel @groups(%x: !attn.tensor<[G], f32>, %s: !attn.tensor<[H], f32>) {
 
 // -----
 
+// What is read at the numbers of a group, one after the other, has one place in one group; what is left over has none.
+// CHECK-LABEL: attn.kernel @group_sums_backward(
+// CHECK: attn.tensor "grad_x"(%at: H) : f32 {
+// CHECK-NEXT: [[WIDTH:%.*]] = attn.size H floordiv G
+// CHECK-NEXT: [[GROUP:%.*]] = attn.floordiv %at, [[WIDTH]]
+// CHECK: attn.read %grad_y[[[GROUP]]]
+// CHECK-NOT: attn.reduce
+// CHECK: [[END:%.*]] = attn.size G * (H floordiv G)
+// CHECK: arith.cmpi slt, %at, [[END]] : i64
+// CHECK-NEXT: arith.select
+attn.kernel @group_sums(%x: !attn.tensor<[H], f32>, %s: !attn.tensor<[G], f32>) {
+  %y = attn.tensor "y"(%g: G) : f32 {
+    %0 = attn.reduce sum(%r: H floordiv G) : f32 {
+      %width = attn.size H floordiv G
+      %first = arith.muli %g, %width : i64
+      %at = arith.addi %first, %r : i64
+      %1 = attn.read %x[%at] : !attn.tensor<[H], f32>
+      attn.yield %1 : f32
+    }
+    %2 = attn.read %s[%g] : !attn.tensor<[G], f32>
+    %3 = arith.addf %0, %2 : f32
+    attn.yield %3 : f32
+  }
+  attn.return %y : !attn.tensor<[G], f32> as f32
+}
+
+// -----
+
 // Weights without a softmax: the sum inside of them is a tensor of its own, and what their derivative needs of them is read.
 // CHECK-LABEL: attn.kernel @sigmoid_backward(
 // CHECK: %weight_dot = attn.tensor "weight_dot"(%m: M, %n: N) : f32 {

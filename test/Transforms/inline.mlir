@@ -504,3 +504,49 @@ attn.kernel @rectified(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f
   }
   attn.return %out : !attn.tensor<[M, E], f32> as f32, %energy : !attn.tensor<[M, E], f32> as f32
 }
+
+// A block of rows of pairs has not all places of a sum whose terms have places: that is computed as a whole.
+// CHECK-LABEL: attn.kernel @block_of_rows(
+// CHECK:         attn.tensor "shifted"(%h: H, %m: M, %n: N) : f32 {
+// CHECK:         attn.tensor "grad_score"
+// CHECK-NOT:       attn.reduce
+// CHECK:           attn.read %shifted[%h, %m, %n]
+attn.kernel @block_of_rows(%x: !attn.tensor<[H, M, N], f32>, %weight: !attn.tensor<[H, M, N], f32>) {
+  %shifted = attn.tensor "shifted"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%g: H) : f32 {
+      %1 = attn.read %x[%g, %m, %n] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    } where {
+      %zero = arith.constant 0 : i64
+      %one = arith.constant 1 : i64
+      %last = attn.size H - 1
+      %next = arith.addi %g, %one : i64
+      %1 = arith.minsi %next, %last : i64
+      %2 = arith.maxsi %1, %zero : i64
+      %3 = arith.cmpi eq, %2, %h : i64
+      attn.yield %3 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %grad_score = attn.tensor "grad_score"(%h: H, %m: M, %n: N) : f32 attributes {attn.pairs} {
+    %0 = attn.read %shifted[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+    %1 = attn.read %weight[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%h: H, %m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_score[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%h: H, %n: N) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_score[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[H, M], f32> as f32, %grad_k : !attn.tensor<[H, N], f32> as f32
+}

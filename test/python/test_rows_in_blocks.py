@@ -124,6 +124,49 @@ def test_masks(mask):
         assert_gradients(lambda q, k, v: kernel(q, k, v, last), formula, tensors, least=0.1)  # of one key, 0
 
 
+def group_sums(weight, heads):
+    """Of the heads of each of two groups; those that are left over belong to none."""
+    group = heads // 2
+    return torch.stack([weight[:, number * group : (number + 1) * group].sum(1) for number in range(2)], 1)
+
+
+def sums_of_neighbours(weight, heads):
+    """Of the heads before, at, and after each head, the first and the last of which are their own neighbours."""
+    return sum(weight[:, (torch.arange(heads) + shift).clamp(0, heads - 1)] for shift in (-1, 0, 1))
+
+
+#: Sums of weights of other heads, whose gradients come from outside of a block of heads.
+OF_OTHER_HEADS = {
+    "group": ("more[b, g: 2, m, n: N] = sum[r: H // 2](weight[b, g * (H // 2) + r, m, n])", group_sums),
+    "neighbours": ("more[b, h: H, m, n: N] = sum[r: 3](weight[b, h + r - 1, m, n])", sums_of_neighbours),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_HEADS)
+def test_weights_of_other_heads(name):
+    statement, of_heads = OF_OTHER_HEADS[name]
+    kernel = attn.compile(f"""
+    attention importance(q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E]) {{
+      weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) / sqrt(D))
+      out[b, h, m, e] = sum[n](weight[b, h, m, n] * v[b, h, n, e])
+      {statement}
+      return out, more
+    }}""")
+    torch.manual_seed(0)
+    for heads, M, N in ((1, 3, 5), (4, 7, 5), (5, 65, 63), (5, 700, 300)):
+        tensors = [torch.randn(2, heads, rows, 8) for rows in (M, N, N)]
+        gradient = [torch.randn(2, heads, M, 8), torch.randn(2, 2 if name == "group" else heads, M, N)]
+
+        def loss(out, more):
+            return (out * gradient[0]).sum() + (more * gradient[1]).sum()
+
+        def formula(q, k, v):
+            weight = torch.softmax(q @ k.mT / 8**0.5, -1)
+            return loss(weight @ v, of_heads(weight, heads))
+
+        assert_gradients(lambda *tensors: loss(*kernel(*tensors)), formula, tensors)
+
+
 def test_more_than_two_billion_pairs():
     """Their numbers are beyond 32 bits, though none is in a block."""
     kernel = attn.compile("""attention plain(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
