@@ -60,7 +60,39 @@ Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<I
   return term;
 }
 
+Expr Nest::termsInFull(ReduceOp op, const Environment &outer, int consumer) {
+  constexpr int64_t most = 4;
+  llvm::SmallVector<int64_t> counts;
+  int64_t terms = 1;
+  for (mlir::BlockArgument index : op.getBody().getArguments()) {
+    std::optional<int64_t> count = Halide::Internal::as_const_int(kernel.values(index).count);
+    if (!count || *count < 1 || *count > most / terms)
+      return {};
+    counts.push_back(*count);
+    terms *= *count;
+  }
+  auto hasReduction = [](mlir::Region &region) { return !region.empty() && !region.getOps<ReduceOp>().empty(); };
+  if (isExponential(op.getKind()) || hasReduction(op.getBody()) || hasReduction(op.getWhere()))
+    return {};
+  Expr value;
+  for (int64_t number = 0; number < terms; ++number) {
+    llvm::SmallVector<IndexBinding> at(counts.size());
+    int64_t rest = number;
+    for (size_t position = counts.size(); position-- > 0; rest /= counts[position])
+      at[position].expr = static_cast<int>(rest % counts[position]);
+    Environment environment;
+    environment.indices = outer.indices;
+    bindReduction(op, environment, at);
+    StageLowering lowering(*this, environment, consumer);
+    Expr term = reductionTerm(op, lowering);
+    value = value.defined() ? combine(op.getKind(), value, term) : term;
+  }
+  return value;
+}
+
 Expr Nest::addReduction(ReduceOp op, Environment &outer, int consumer) {
+  if (Expr value = termsInFull(op, outer, consumer); value.defined())
+    return value;
   // The Func's variables: those of the loops it stands in; a reduction loop around it becomes a variable of its own.
   Environment inner;
   std::vector<Var> found;

@@ -89,6 +89,9 @@ private:
   bool defineParts(DefinitionOpInterface op);
   /// A reduction nested in the formula: a Func over the index variables it depends on, called where it stands.
   Halide::Expr addReduction(ReduceOp op, Environment &environment, int consumer);
+  /// A reduction of so few terms, known at compile time, that a Func of its own would take longer to begin: they stand
+  /// where it does. Undefined for others.
+  Halide::Expr termsInFull(ReduceOp op, const Environment &outer, int consumer);
   void addLanes(ReduceOp op, Environment &inner, std::vector<Halide::Var> vars, Stage stage);
   /// Defines `sum` over the variables of `stage` as the sum of `term` (of index values, in the loops of a stage) over
   /// all index values below `counts`, accurate however many there are (NestSum.cpp). With a `start`, which is added,

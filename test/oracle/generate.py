@@ -168,7 +168,17 @@ class Generator(Scores):
             outputs.append(self.define("column", kept, reduce("sum", self.over(*over), summed)))
         if self.chance(0.05) and mask is not None and mask.operator == "read" and mask.text not in self.parameters:
             outputs.append(mask)
+        if self.chance(0.12) and row:
+            outputs += [self.of_neighbours(weight)] * 2
         return outputs
+
+    def of_neighbours(self, weight: Expr) -> Expr:
+        """Sums of the weights of other heads, sequences or queries than a statement's own."""
+        row = index(self.random.choice(self.rows))
+        self.ranges["r"] = self.random.choice(["2", "3"])
+        place = self.random.choice([row + index("r") - literal(1), row * size(self.ranges["r"]) + index("r"), row // literal(2) + index("r")])
+        moved = weight.map(lambda node: place if node == row else node)
+        return self.define("neighbours", [*self.rows, "n"], reduce("sum", self.over("r"), moved))
 
     def output(self, weight: Expr, value: Expr, where: Expr | None) -> Expr:
         product = weight * value if self.chance(0.75) else value * weight
