@@ -14,6 +14,15 @@ static SizeAttr lastOf(SizeAttr size) {
   return SizeAttr::binary(SizeKind::Sub, size, SizeAttr::constant(size.getContext(), 1));
 }
 
+/// Whether `size` is at most `whole`, by its form: a quotient of it, or less than it by a constant.
+static bool isPart(SizeAttr size, SizeAttr whole) {
+  if (size.getKind() == SizeKind::Constant && whole.getKind() == SizeKind::Constant)
+    return size.getValue() <= whole.getValue();
+  bool isLess =
+      size.getKind() == SizeKind::Sub && size.getRhs().getKind() == SizeKind::Constant && size.getRhs().getValue() >= 0;
+  return (isLess || size.getKind() == SizeKind::FloorDiv) && size.getLhs() == whole;
+}
+
 Value attn::clamp(Value subscript, SizeAttr size, OpBuilder &builder, Location location) {
   Value last = SizeOp::create(builder, location, lastOf(size));
   Value least = arith::MinSIOp::create(builder, location, subscript, last);
@@ -32,14 +41,16 @@ Scatter::Scatter(ReadOp read, ArrayRef<BlockArgument> variables)
   // Variables that stand alone come first: they are known from one subscript.
   for (unsigned dimension = 0; dimension < shape.size(); ++dimension)
     if (auto index = dyn_cast<BlockArgument>(read.getSubscripts()[dimension]); index && !known.contains(index)) {
-      known[index] = [dimension](OpBuilder &, Indices indices) { return indices[dimension]; };
-      if (indexSize(index) != shape[dimension]) {
-        // A subscript that is not just a variable is clamped: there may be more places than the variable has values.
+      if (indexSize(index) == shape[dimension]) {
+        known[index] = [dimension](OpBuilder &, Indices indices) { return indices[dimension]; };
+        continue;
+      }
+      uncertain.push_back(dimension);
+      if (isPart(indexSize(index), shape[dimension])) {
         known[index] = [=, last = lastOf(indexSize(index)), location = read.getLoc()](OpBuilder &builder,
                                                                                       Indices indices) -> Value {
           return arith::MinSIOp::create(builder, location, indices[dimension], SizeOp::create(builder, location, last));
         };
-        uncertain.push_back(dimension);
         clamped.push_back(index);
       }
     } else {

@@ -4,7 +4,8 @@
 // condition says which are:
 //
 //   subscript   i is                          visited
-//   i           j                             one, unless others are visited and the sizes of i and j are not the same
+//   i           j                             one, where i and j have the same range; or that of i is a part of that of
+//                                             j, unless others are visited
 //   i * C + d   i = j // C, d = j % C         one, where i ranges over I, d over C and j over I * C; or over any J,
 //   where
 //                                             I is J // C or C is J // I, unless others are visited

@@ -116,6 +116,25 @@ attn.kernel @group_sums(%x: !attn.tensor<[H], f32>, %s: !attn.tensor<[G], f32>) 
 
 // -----
 
+// All terms behind the end of a shorter tensor belong to its last element.
+// CHECK-LABEL: attn.kernel @shorter_backward(
+// CHECK: attn.tensor "grad_x"(%n: D) : f32 {
+// CHECK-NEXT: attn.reduce sum(%n_1: N) : f32 {
+// CHECK: } where {
+// CHECK: arith.minsi %n_1,
+// CHECK: arith.cmpi eq, {{%.*}}, %n : i64
+attn.kernel @shorter(%x: !attn.tensor<[D], f32>, %s: !attn.tensor<[N], f32>) {
+  %y = attn.tensor "y"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[D], f32>
+    %1 = attn.read %s[%n] : !attn.tensor<[N], f32>
+    %2 = arith.mulf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %y : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
 // Weights without a softmax: the sum inside of them is a tensor of its own, and what their derivative needs of them is read.
 // CHECK-LABEL: attn.kernel @sigmoid_backward(
 // CHECK: %weight_dot = attn.tensor "weight_dot"(%m: M, %n: N) : f32 {

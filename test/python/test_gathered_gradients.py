@@ -219,3 +219,15 @@ def test_values_that_all_heads_share_of_an_output_that_is_projected():
     gradient = torch.randn(7, dtype=torch.float64)
     for a, b in zip(torch.autograd.grad(kernel(*given), given, gradient), torch.autograd.grad(wanted, given, gradient)):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("subscript", ["n + 0", "n // 1", "2 * n - n", "n % N", "n - 0 * M"])
+def test_subscripts_that_are_an_index_in_the_end(subscript):
+    """The last element is read by all that would read behind it."""
+    kernel = attn.compile(f"attention f(x: f32[M, N], t: f32[M, T]) {{\n y[m, n] = x[m, n] * t[m, {subscript}]\n return y\n}}")
+    for size in (1, 4, 9, 12):
+        x, gradient = torch.randn(3, 9), torch.randn(3, 9)
+        table = torch.randn(3, size, requires_grad=True)
+        (kernel(x, table) * gradient).sum().backward()
+        expected = torch.zeros(3, size).index_add_(1, torch.arange(9).clamp(max=size - 1), x * gradient)
+        torch.testing.assert_close(table.grad, expected)
