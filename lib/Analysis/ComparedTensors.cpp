@@ -12,7 +12,8 @@ using Reads = llvm::SmallSetVector<Operation *, 4>;
 
 static Value tensorReadBy(Operation *read) { return cast<ReadOp>(read).getTensor(); }
 
-/// Adds to `reads` those whose elements `value` is one of, or the opposite of one.
+/// Adds to `reads` those whose elements `value` is one of, or made of by arithmetic that may leave it as it is: the
+/// greatest score less a margin, which may be 0, or times a number.
 static void addSelected(Value value, Reads &reads) {
   Operation *op = value.getDefiningOp();
   if (auto read = dyn_cast_or_null<ReadOp>(op)) {
@@ -25,7 +26,8 @@ static void addSelected(Value value, Reads &reads) {
   } else if (auto choice = dyn_cast_or_null<arith::SelectOp>(op)) {
     addSelected(choice.getTrueValue(), reads);
     addSelected(choice.getFalseValue(), reads);
-  } else if (isa_and_nonnull<arith::MaximumFOp, arith::MinimumFOp, arith::NegFOp>(op)) {
+  } else if (isa_and_nonnull<arith::MaximumFOp, arith::MinimumFOp, arith::NegFOp, arith::AddFOp, arith::SubFOp,
+                             arith::MulFOp, arith::DivFOp>(op)) {
     for (Value operand : op->getOperands())
       addSelected(operand, reads);
   }

@@ -34,6 +34,28 @@ def test_the_best_key_is_one_of_the_keys(m, n, d):
     np.testing.assert_array_equal(kernel(q, k, v), v[(q.astype(float) @ k.T).argmax(-1)])
 
 
+@pytest.mark.parametrize("bound, number", [("t[m] - margin", 0.0), ("t[m] * margin + 0", 1.0), ("t[m] / margin", 1.0)])
+def test_the_best_key_is_within_any_margin(bound, number):
+    kernel = compiled(
+        f"""
+        attention near(q: f32[M, D], k: f32[N, D], v: f32[N, E], margin: f32) {{
+          s[m, n] = sum[d](q[m, d] * k[n, d]) / sqrt(D)
+          t[m]    = max[n](s[m, n])
+          w[m, n] = softmax[n](s[m, n] where s[m, n] >= {bound})
+          o[m, e] = sum[n](w[m, n] * v[n, e])
+          return o
+        }}"""
+    )
+    for m, n, d in SIZES:
+        q, k, v = map(torch.tensor, normal((m, d), (n, d), (n, 3)))
+        best = (q.double() @ k.double().T).argmax(-1)
+        v.requires_grad_()
+        o = kernel(q, k, v, number)
+        o.sum().backward()
+        torch.testing.assert_close(o, v[best], rtol=0, atol=0)
+        torch.testing.assert_close(v.grad, torch.bincount(best, minlength=n).float()[:, None].expand(n, 3), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("m, n, d", SIZES)
 def test_ranks_leave_so_many_keys(m, n, d):
     kernel = compiled(

@@ -18,8 +18,8 @@
 namespace attn {
 
 /// The tensors of floats some of whose elements a formula of the kernel compares with each other: both sides are among
-/// them, or the least or greatest of some; then those of the least or greatest, too. They are stored, and read wherever
-/// they are used.
+/// them, or the least or greatest of some, or either with a number added, subtracted, multiplied or divided by (a
+/// margin of 0); then those of the least or greatest, too. They are stored, and read wherever they are used.
 llvm::DenseSet<mlir::Value> comparedTensors(KernelOp kernel);
 
 } // namespace attn
