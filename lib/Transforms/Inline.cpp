@@ -17,7 +17,7 @@
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
 //      storing it would take M·N memory. What stays is what depends on one of the two only (projections, norms), a
-//      linear layer of pairs that are an input, and an output that sums function calls: it is stored anyway. Into the
+//      linear layer of pairs that are there, and an output that sums function calls: it is stored anyway. Into the
 //      total of a row goes what is left then of the scores that a root has taken in, if only totals read it.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. So do terms of
 //      a running total, unless they are reductions. Sums whose terms have places stay by themselves.
@@ -86,6 +86,11 @@ bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
          !isFunctionIn(sum, tensor, column) && !sum.isConditional();
 }
 
+/// The query, or what may be one where no key shows it: scores that are read have all indices.
+static BlockArgument likelyQuery(const Root &root) {
+  return root.query || root.rows.empty() ? root.query : root.rows.back();
+}
+
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
   TensorOp tensor = source(read);
@@ -108,7 +113,7 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
     if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum, indices.back()))
       return false;
   }
-  if ((root.query || layersWait) && isLayerOfPairs(root, read, tensor))
+  if (isLayerOfPairs(root, layersWait ? BlockArgument() : likelyQuery(root), read, tensor))
     return false;
   if (root.query && used.contains(root.query))
     return true;

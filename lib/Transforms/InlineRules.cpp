@@ -95,7 +95,7 @@ bool attn::divides(ReadOp read, TensorOp tensor) {
   });
 }
 
-bool attn::isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor) {
+bool attn::isLayerOfPairs(Root &root, BlockArgument query, ReadOp read, TensorOp tensor) {
   ReduceOp sum = soleReduction(tensor);
   auto isIndex = [](Value subscript) { return isa<BlockArgument>(subscript); };
   if (!sum || sum.getKind() != ReduceKind::Sum || sum.isConditional() || !llvm::all_of(read.getSubscripts(), isIndex))
@@ -111,8 +111,8 @@ bool attn::isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor) {
     (used.contains(root.key) ? ofPairs : ofWeights).insert(used.begin(), used.end());
   }
   auto isOfPairs = [&](BlockArgument index) { return ofPairs.contains(index); };
-  if (root.query)
-    return isOfPairs(root.query) && !ofWeights.empty() && !ofWeights.contains(root.query);
+  if (query)
+    return isOfPairs(query) && !ofWeights.empty() && !ofWeights.contains(query);
   return llvm::any_of(root.rows, isOfPairs) && !ofWeights.empty() && llvm::none_of(ofWeights, isOfPairs);
 }
 

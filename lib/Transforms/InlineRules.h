@@ -37,8 +37,8 @@ bool divides(ReadOp read, TensorOp tensor);
 
 /// Whether `tensor`, at `read` in the formula of `root`, is a linear layer of pairs that are there: each number is a
 /// sum of one query's and key's, times what neither changes. Storing it takes about the memory that those take, and a
-/// matrix product computes it for all heads in one look at them. Where the query is not known yet, whether it may be.
-bool isLayerOfPairs(Root &root, ReadOp read, TensorOp tensor);
+/// matrix product computes it for all heads in one look at them. Without a `query`, whether it may be for one of the rows.
+bool isLayerOfPairs(Root &root, mlir::BlockArgument query, ReadOp read, TensorOp tensor);
 
 /// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement that is stored
 /// as a whole: a block of rows of pairs (attn/Analysis/PairBlocks.h) has not all places.

@@ -20,6 +20,8 @@
 //   doubly_sum[n] = sum[i](x[i, n])
 //   doubly[m, n]  = x[m, n] / doubly_sum[n]
 //
+// and a sum over heads of what each of them has for a pair, as in `softmax[n](sum[g](before[h, g] * dot[g, m, n]) + …)`.
+//
 // Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it,
 // and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once.
 //
@@ -125,6 +127,27 @@ static bool isReduced(Operation *op) {
   });
 }
 
+/// Whether `reduce` is a sum over heads, inside of a formula: of numbers that another tensor has for each pair, each
+/// with a weight that the pair does not change.
+static bool isLayer(ReduceOp reduce, TensorOp tensor) {
+  bool isWhole = yielded(tensor.getBody()) == reduce.getResult();
+  if (reduce.getKind() != ReduceKind::Sum || isWhole || reduce.isConditional() || reduce.getSizes().size() != 1)
+    return false;
+  IndexSet ofPairs, ofWeights; // around the sum
+  for (const Factor &factor : Product::of(yielded(reduce.getBody())).factors) {
+    auto read = factor.value.getDefiningOp<ReadOp>();
+    if (!read || !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>))
+      return false;
+    auto source = read.getTensor().getDefiningOp<TensorOp>();
+    bool areHere = source && hasReduction(source) && read.getSubscripts().size() > 2;
+    for (BlockArgument index : dependence(read.getSubscripts()))
+      if (index.getOwner() != &reduce.getBody().front())
+        (areHere ? ofPairs : ofWeights).insert(index);
+  }
+  auto isOfPairs = [&](BlockArgument index) { return ofPairs.contains(index); };
+  return ofPairs.size() >= 2 && !ofWeights.empty() && llvm::none_of(ofWeights, isOfPairs);
+}
+
 /// Whether `reduce` is the same for some index of the formula around it, up to the score that it is a part of, and
 /// reads tensors at indices alone.
 static bool isShared(ReduceOp reduce, TensorOp tensor) {
@@ -217,6 +240,7 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
              (sumsWeights(reduce, weights) || (isOutermost && sumsScores(reduce, tensor, isReduced)));
     });
     outlineAll(kernel, isRepeated);
+    outlineAll(kernel, isLayer);
     if (!differentiated)
       return;
     outlineAll(kernel, isShared);

@@ -550,3 +550,50 @@ attn.kernel @block_of_rows(%x: !attn.tensor<[H, M, N], f32>, %weight: !attn.tens
   }
   attn.return %grad_q : !attn.tensor<[H, M], f32> as f32, %grad_k : !attn.tensor<[H, N], f32> as f32
 }
+
+// A layer of scores is one where no key shows the query, too: the last index before the key may be it, which the weights
+// do not have. Scores of keys that have heads and queries that have none are no layer.
+// CHECK-LABEL: attn.kernel @heads_of_scores(
+// CHECK:         attn.tensor "score"(%h: H, %m: M, %n: N) : f32 {
+// CHECK:         attn.tensor "weight"
+// CHECK:           attn.reduce softmax
+// CHECK-NEXT:        attn.read %score[
+// CHECK:         attn.tensor "other"
+// CHECK:           attn.reduce softmax
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+attn.kernel @heads_of_scores(%dot: !attn.tensor<[H, M, N], f32>, %w: !attn.tensor<[H, H], f32>,
+                             %q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[H, N, D], f32>) {
+  %score = attn.tensor "score"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%g: H) : f32 {
+      %1 = attn.read %w[%h, %g] : !attn.tensor<[H, H], f32>
+      %2 = attn.read %dot[%g, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%i: N) at (%n) : f32 {
+      %1 = attn.read %score[%h, %m, %i] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %product = attn.tensor "product"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%h, %n, %d] : !attn.tensor<[H, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %other = attn.tensor "other"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%i: N) at (%n) : f32 {
+      %1 = attn.read %product[%h, %m, %i] : !attn.tensor<[H, M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32, %other : !attn.tensor<[H, M, N], f32> as f32
+}

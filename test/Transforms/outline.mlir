@@ -254,3 +254,40 @@ attn.kernel @decay(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>,
   }
   attn.return %out : !attn.tensor<[M, E], f32> as f32
 }
+
+// And a sum over the heads of a pair, which one matrix product computes for all heads; %q and %k make a score here.
+// CHECK-LABEL: attn.kernel @mixed_heads(
+// CHECK:         %weight_sum = attn.tensor "weight_sum"(%h: H, %m: M, %n: N) : f32 {
+// CHECK-NEXT:      attn.reduce sum(%g: H)
+// CHECK:         %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+// CHECK-NEXT:      attn.read %weight_sum[%h, %m, %n]
+// CHECK-NEXT:      attn.reduce sum(%d: D)
+attn.kernel @mixed_heads(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %x: !attn.tensor<[H, M, D], f32>,
+                         %w: !attn.tensor<[H, H], f32>) {
+  %dot = attn.tensor "dot"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %x[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%g: H) : f32 {
+      %3 = attn.read %w[%h, %g] : !attn.tensor<[H, H], f32>
+      %4 = attn.read %dot[%g, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    %1 = attn.reduce sum(%d: D) : f32 {
+      %3 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %4 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    %2 = arith.addf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
+}

@@ -198,7 +198,9 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
     A softmax, a log-sum-exp, or a sum that reads weights becomes an `attn.tensor` where it is only a part of a formula. So does a
     sum over keys whose terms have a factor that is a reduction (weights without a softmax), and a
     reduction that would be computed again for each element of an index further out, such as the sum of a column by which all of
-    its elements are divided, where it reads a tensor of as many elements. Other sums (the dot products of a score) stay.
+    its elements are divided, where it reads a tensor of as many elements; and a sum over heads of what each of them has for a pair
+    (`sum[g](before[h, g] * dot[g, m, n])`), which attn-inline decides about as about a statement. Other sums (the dot products of a
+    score) stay.
 
     Where the kernel is to be `differentiated`, so does every reduction that is the same for some index of the formula around it: the
     dot product in `sum[n](sum[d](q[m, d] * k[n, d]) * v[n, e])` is, for e. Its gradient is a sum over that index. And so does all
@@ -402,8 +404,8 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
   let summary = "Substitutes tensors that must not be stored into the formulas that read them";
   let description = [{
     Inlined are tensors that cost nothing to compute, and those that depend on both the key and the query of the softmax
-    or the sum that reads them (storing them would take M·N memory), unless they are a linear layer of pairs that are an
-    input (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. Scores that a sum takes in so are computed
+    or the sum that reads them (storing them would take M·N memory), unless they are a linear layer of pairs that are there, an input
+    or scores of several heads (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. Scores that a sum takes in so are computed
     again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
     `attn.total`, where nothing else reads them. What depends on only one of the two is computed once and stays. So does
     what is read at a subscript that might have to be clamped, terms of a sum that divide their last index (a rotated key
