@@ -14,7 +14,8 @@
 // Rounding. The difference cancels where both norms are large and the distance is not. Its error is about
 // 2^−23 · scale · norm, the scale being what the distance is multiplied by. So the norms are expanded only
 // where scale · norm ≤ 128 for all of them, which keeps the error of a score below 3e-5; otherwise (NaN included) the
-// distance is computed as it was written. The choice is one flag a call, and what it rules out is not computed.
+// distance is computed as it was written. The choice is one flag a call, and what it rules out is not computed. What is
+// another function of a distance is left, a root above all: a distance of 0 may come out below it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,9 +36,15 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
+/// Whether `reduce` has so few terms that norms would save nothing.
+static bool isShort(ReduceOp reduce) {
+  return llvm::all_of(reduce.getSizes().getAsRange<SizeAttr>(),
+                      [](SizeAttr size) { return size.getKind() == SizeKind::Constant && size.getValue() <= 3; });
+}
+
 /// The difference whose squares `reduce` sums, or null.
 static arith::SubFOp differenceOf(ReduceOp reduce) {
-  if (reduce.getKind() != ReduceKind::Sum || reduce.isConditional())
+  if (reduce.getKind() != ReduceKind::Sum || reduce.isConditional() || isShort(reduce))
     return {};
   auto square = yielded(reduce.getBody()).getDefiningOp<arith::MulFOp>();
   if (!square || square.getLhs() != square.getRhs())
@@ -45,48 +52,72 @@ static arith::SubFOp differenceOf(ReduceOp reduce) {
   return square.getLhs().getDefiningOp<arith::SubFOp>();
 }
 
-/// |scale|, the product of all that multiplies and divides `value` afterwards and depends on no index, at the builder's
-/// place. Null where `value` goes several ways.
-static Value scaleOf(Value value, OpBuilder &builder) {
+/// The largest magnitude among the elements of the tensor that `read` reads.
+static Value largestOf(Value read, OpBuilder &builder) {
+  Location location = read.getLoc();
+  Value tensor = read.getDefiningOp<ReadOp>().getTensor();
+  auto definition = cast<TensorOp>(tensor.getDefiningOp());
+  auto largest =
+      ReduceOp::create(builder, location, ReduceKind::Max, definition.getIndices(),
+                       definition.getResult().getType().getShape(), read.getType(), ValueRange(), Value(), false);
+  OpBuilder inside = OpBuilder::atBlockEnd(&largest.getBody().front());
+  SmallVector<Value> at(largest.getBody().getArguments());
+  Value element = ReadOp::create(inside, location, tensor, at);
+  Value magnitude = math::AbsFOp::create(inside, location, element); // says that it is not −∞
+  YieldOp::create(inside, location, magnitude);
+  return largest.getResult();
+}
+
+/// What `value` is multiplied with in `user`, a product or a quotient; null where that is another for each pair.
+static Value factorIn(Operation *user, Value value, const PairFormula &formula, OpBuilder &builder) {
+  bool isProduct = isa<arith::MulFOp>(user);
+  Value other = user->getOperand(isProduct && user->getOperand(1) == value ? 0 : 1);
+  IndexSet used = dependence(other);
+  bool isOfQuery = llvm::any_of(queryIndices(formula), [&](BlockArgument row) { return used.contains(row); });
+  if (other == value || (formula.dependsOnKey(other) && isOfQuery))
+    return {};
+  IRMapping same;
+  for (BlockArgument index : used)
+    same.map(index, index);
+  Value factor = cloneSlice(other, same, builder);
+  if (!isProduct) {
+    Value one = floatConstant(1, value.getType(), builder, value.getLoc());
+    factor = arith::DivFOp::create(builder, value.getLoc(), one, factor);
+  }
+  if (used.empty())
+    return factor;
+  StringRef name = cast<DefinitionOpInterface>(formula.op).getName();
+  return largestOf(hoist(factor, formula.op, (name + "_scale").str(), builder), builder);
+}
+
+/// |scale|, the product of all that multiplies and divides `value` afterwards, the largest where there are several, at
+/// the builder's place. Null where `value` goes several ways, or is more than a part of a score or of its exponential:
+/// a root of a distance near 0 has no digit that is right, or is none.
+static Value scaleOf(Value value, const PairFormula &formula, OpBuilder &builder) {
   Location location = value.getLoc();
   Value scale = floatConstant(1, value.getType(), builder, location);
-  while (true) {
+  for (;;) {
     if (!value.hasOneUse())
       return {};
     Operation *user = *value.getUsers().begin();
-    if (!isa<arith::MulFOp, arith::DivFOp, arith::NegFOp, arith::AddFOp, arith::SubFOp, arith::SelectOp>(user))
-      break;
-    bool product = isa<arith::MulFOp>(user), quotient = isa<arith::DivFOp>(user);
-    Value other = product && user->getOperand(1) == value ? user->getOperand(0)
-                  : product || quotient                   ? user->getOperand(1)
-                                                          : Value();
-    if (other == value)
-      break; // 1 / value
-    if (other && dependence(other).empty()) {
-      IRMapping mapping;
-      Value copy = cloneSlice(other, mapping, builder);
-      scale = product ? arith::MulFOp::create(builder, location, scale, copy).getResult()
-                      : arith::DivFOp::create(builder, location, scale, copy).getResult();
+    if (isa<YieldOp, math::ExpOp, math::Exp2Op>(user))
+      return math::AbsFOp::create(builder, location, scale);
+    if (isa<arith::MulFOp, arith::DivFOp>(user)) {
+      Value factor = factorIn(user, value, formula, builder);
+      if (!factor)
+        return {};
+      scale = arith::MulFOp::create(builder, location, scale, factor);
+    } else if (!isa<arith::NegFOp, arith::AddFOp, arith::SubFOp, arith::SelectOp>(user)) {
+      return {};
     }
     value = user->getResult(0);
   }
-  return math::AbsFOp::create(builder, location, scale);
 }
 
 /// Whether scale · (the largest element of the tensor that `norm` reads) is at most 128.
 static Value isBounded(Value norm, Value scale, OpBuilder &builder) {
   Location location = norm.getLoc();
-  Value tensor = norm.getDefiningOp<ReadOp>().getTensor();
-  auto definition = cast<TensorOp>(tensor.getDefiningOp());
-  auto largest =
-      ReduceOp::create(builder, location, ReduceKind::Max, definition.getIndices(),
-                       definition.getResult().getType().getShape(), norm.getType(), ValueRange(), Value(), false);
-  OpBuilder inside = OpBuilder::atBlockEnd(&largest.getBody().front());
-  SmallVector<Value> at(largest.getBody().getArguments());
-  Value element = ReadOp::create(inside, location, tensor, at);
-  Value magnitude = math::AbsFOp::create(inside, location, element); // a sum of squares; says that it is not −∞
-  YieldOp::create(inside, location, magnitude);
-  Value scaled = arith::MulFOp::create(builder, location, largest.getResult(), scale);
+  Value scaled = arith::MulFOp::create(builder, location, largestOf(norm, builder), scale);
   Value limit = floatConstant(128, norm.getType(), builder, location);
   return arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OLE, scaled, limit);
 }
@@ -95,7 +126,7 @@ static Value isBounded(Value norm, Value scale, OpBuilder &builder) {
 static void expand(ReduceOp reduce, arith::SubFOp difference, const PairFormula &formula) {
   Location location = reduce.getLoc();
   OpBuilder builder(reduce);
-  Value scale = scaleOf(reduce, builder);
+  Value scale = scaleOf(reduce, formula, builder);
   if (!scale)
     return;
   StringRef name = cast<DefinitionOpInterface>(formula.op).getName();

@@ -81,3 +81,53 @@ attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
   %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[M, N], f32>
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// A root is of the distance as it is written; and so are two coordinates, for which norms save nothing.
+// CHECK-LABEL: attn.kernel @written(
+// CHECK-NOT:     norm
+attn.kernel @written(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %p: !attn.tensor<[M, 2], f32>, %r: !attn.tensor<[N, 2], f32>) {
+  %score = attn.score "score"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.subf %1, %2 : f32
+      %4 = arith.mulf %3, %3 : f32
+      attn.yield %4 : f32
+    }
+    %root = math.sqrt %0 : f32
+    %5 = attn.reduce sum(%c: 2) : f32 {
+      %1 = attn.read %p[%m, %c] : !attn.tensor<[M, 2], f32>
+      %2 = attn.read %r[%n, %c] : !attn.tensor<[N, 2], f32>
+      %3 = arith.subf %1, %2 : f32
+      %4 = arith.mulf %3, %3 : f32
+      attn.yield %4 : f32
+    }
+    %sum = arith.addf %root, %5 : f32
+    attn.yield %sum : f32
+  }
+  %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[M, N], f32>
+  attn.return %weight : !attn.tensor<[M, N], f32> as f32
+}
+
+// What a distance is multiplied with counts where it is the largest, over the heads here.
+// CHECK-LABEL: attn.kernel @widths(
+// CHECK:         attn.tensor "score_query_norm"
+// CHECK:         attn.tensor "score_bounded"() : i1 {
+// CHECK:           attn.reduce max(%h: H) : f32 {
+// CHECK:         attn.score "score"
+attn.kernel @widths(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %w: !attn.tensor<[H], f32>) {
+  %score = attn.score "score"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.subf %1, %2 : f32
+      %4 = arith.mulf %3, %3 : f32
+      attn.yield %4 : f32
+    }
+    %5 = attn.read %w[%h] : !attn.tensor<[H], f32>
+    %6 = arith.divf %0, %5 : f32
+    attn.yield %6 : f32
+  }
+  %weight, %logsumexp = attn.softmax "weight", ""(%score) : !attn.tensor<[H, M, N], f32>
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
+}

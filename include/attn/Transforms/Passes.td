@@ -759,9 +759,10 @@ def AttnExpandDistances : Pass<"attn-expand-distances", "::attn::KernelOp"> {
   let description = [{
     Σ(q − k)² = Σq² + Σk² − 2 Σ q·k, with the norms computed once. The expansion cancels where norms are large and the distance is
     small, so it is used only where scale · norm ≤ 128 for all norms, the scale being what the distance is multiplied
-    by: then the error of a score is below 3e-5. No other formula of q·k could do: two large vectors may lie side by side.
-    Otherwise the distance is summed as it was written, which takes half as long again. One flag decides for a call; the sum that is
-    ruled out is not computed.
+    by (the largest, where heads or queries have one each): then the error of a score is below 3e-5. No other formula of q·k could
+    do: two large vectors may lie side by side. Otherwise the distance is summed as it was written, which takes half as long again.
+    One flag decides for a call; the sum that is ruled out is not computed. Distances that a score is another function of (a
+    root, which would be of a number below 0 where two points are the same) stay, and so do those of up to three coordinates.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
