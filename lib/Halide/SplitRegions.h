@@ -28,6 +28,10 @@ struct LaneMask {
 
   /// Whether surplus lanes may not read `value`.
   bool hides(mlir::Value value) const;
+  /// What `read`, which is hidden, reads in the lanes that are there. Of a subscript that is more than sums and
+  /// products
+  /// (`e // 2`) Halide makes loads of other lanes than its own, and lets surplus ones read what the last one does.
+  Halide::Expr read(StepLowering &kernel, const Environment &environment, ReadOp read, Halide::Expr plain) const;
 };
 
 /// A formula without reductions that reads nothing in surplus lanes.

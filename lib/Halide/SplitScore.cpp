@@ -5,6 +5,8 @@
 #include "Mathematics.h"
 #include "SplitRegions.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 using Halide::Expr;
 using Halide::Func;
 using Halide::RDom;
@@ -23,10 +25,32 @@ bool LaneMask::hides(mlir::Value value) const {
          llvm::any_of(dependence(value), [&](mlir::Value index) { return llvm::is_contained(indices, index); });
 }
 
+static bool isSumOfProducts(mlir::Value value) {
+  mlir::Operation *op = value.getDefiningOp();
+  if (!mlir::isa_and_nonnull<mlir::arith::AddIOp, mlir::arith::SubIOp, mlir::arith::MulIOp>(op))
+    return dependence(value).empty() || mlir::isa<mlir::BlockArgument>(value);
+  return llvm::all_of(op->getOperands(), isSumOfProducts);
+}
+
+Expr LaneMask::read(StepLowering &kernel, const Environment &environment, ReadOp read, Expr plain) const {
+  auto isPlain = [&](mlir::Value subscript) { return !hides(subscript) || isSumOfProducts(subscript); };
+  if (llvm::all_of(read.getSubscripts(), isPlain))
+    return readWhere(isThere, plain);
+  Environment inside;
+  inside.indices = environment.indices;
+  inside.subscripts = environment.subscripts;
+  for (mlir::Value index : indices)
+    if (auto binding = inside.indices.find(index); binding != inside.indices.end())
+      binding->second.expr =
+          Halide::min(binding->second.expr, lastIndex(kernel, indexSize(mlir::cast<mlir::BlockArgument>(index))));
+  return PlainRegion(kernel, inside).expression(read.getResult());
+}
+
 Expr MaskedRegion::stored(mlir::Value value) {
-  if (!value.getDefiningOp<ReadOp>() || !mask.hides(value))
+  auto read = value.getDefiningOp<ReadOp>();
+  if (!read || !mask.hides(value))
     return {};
-  return readWhere(mask.isThere, lowerOperation(value.getDefiningOp()).expr);
+  return mask.read(kernel, environment, read, lowerOperation(read).expr);
 }
 
 Expr KeyRegion::stored(mlir::Value value) {
@@ -43,7 +67,8 @@ Expr KeyRegion::stored(mlir::Value value) {
     found = split.addPack(value, packedFormula(kernel, value, environment, split.queryRows()));
   if (!mask.hides(value))
     return found;
-  return readWhere(mask.isThere, found.defined() ? found : lowerOperation(read).expr);
+  return found.defined() ? readWhere(mask.isThere, found)
+                         : mask.read(kernel, environment, read, lowerOperation(read).expr);
 }
 
 Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {

@@ -238,6 +238,8 @@ void Backward::outlineExtremes() {
 }
 
 LogicalResult Backward::run() {
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>())
+    isInForward.insert(tensor.getName());
   groups = rewriteSoftmaxes(kernel, facts);
   for (const SoftmaxGroup &group : groups)
     names.push_back(group.saved);

@@ -95,3 +95,17 @@ def test_a_sink_is_learned_where_the_scores_are_constants(reduction, output):
     scores = torch.cat([(-0.5 * (at[:, None] - at).abs()).expand(3, 6, 6), sink[:, None, None].expand(3, 6, 1)], 2)
     expected = scores.softmax(2)[:, :, :-1] @ v if keys else scores.logsumexp(2)[:, :, None] * v
     assert_gradients_are_those_of(source, (sink, v), (expected,))
+
+
+def test_a_logarithm_of_the_weights_of_a_whole_kernel():
+    """A log-sum-exp without rows, whose score is made of weights, is one of no tensor of the forward kernel."""
+    kernel = attn.compile("""
+        attention whole(x: f32[M, N]) {
+          total = logsumexp[m, n](softmax[m](x[m, n]))
+          return total
+        }""")
+    x = torch.randn(7, 5, requires_grad=True)
+    kernel(x).backward()
+    exact = x.detach().double().requires_grad_()
+    torch.logsumexp(torch.softmax(exact, 0).flatten(), 0).backward()
+    torch.testing.assert_close(x.grad, exact.grad.float())

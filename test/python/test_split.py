@@ -1,5 +1,7 @@
 """Few queries: the split plan, and its border with the tiled one."""
 
+import itertools
+
 import numpy as np
 import pytest
 from oracle.memory import beside_unreadable_memory
@@ -510,3 +512,19 @@ def test_terms_that_read_pairs_outside_of_their_sum(m):
     generator = np.random.default_rng(m)
     q, k, v, bias = (generator.standard_normal(shape, np.float32) for shape in ((m, 40), (300, 40), (300, 33), (m, 300)))
     check(kernel, q, k, v, generator.random((m, 300)) < 0.5, bias)
+
+
+@pytest.mark.parametrize("subscript, size", [("e // 2", "(E + 1) // 2"), ("e % 3", "3"), ("e // 3 * 2 + 1", "E"), ("2 * e", "2 * E")])
+def test_values_and_keys_at_computed_columns(subscript, size, generator):
+    """Lanes behind the last column, or the last term of a score, read nothing behind the end of a tensor."""
+    kernel = attn.compile(f"""
+        attention computed(q: f32[M, D], k: f32[N, (D + 1) // 2], v: f32[N, {size}], z: f32[E]) {{
+          w[m, n] = softmax[n](sum[d](q[m, d] * k[n, d // 2]))
+          out[m, e: E] = sum[n](v[n, {subscript}] * w[m, n]) + z[e]
+          return out
+        }}""")
+    for m, d, e in itertools.product((1, 3, 9), (1, 7, 33), (1, 5, 33)):
+        columns = eval(size, {"E": e})
+        shapes = (m, d), (37, (d + 1) // 2), (37, columns), (e,)
+        given = [beside_unreadable_memory(generator.standard_normal(shape, np.float32)) for shape in shapes]
+        np.testing.assert_allclose(kernel(*given), kernel.reference(*given), rtol=0, atol=2e-5)
