@@ -110,7 +110,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
     indices.back().expr = first + indices.back().expr;
     bindReduction(reduce, terms, indices);
     ProductRegion lowering(*this, terms);
-    Expr value = reductionTerm(reduce, lowering, !hasFlag(reduce));
+    Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering, !hasFlag(reduce)), domain[0]);
     product.sums(q, k, keyTile) = combine(reduce.getKind(), product.sums(q, k, keyTile), value);
   };
   if (!factors) {

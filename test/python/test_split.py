@@ -528,3 +528,16 @@ def test_values_and_keys_at_computed_columns(subscript, size, generator):
         shapes = (m, d), (37, (d + 1) // 2), (37, columns), (e,)
         given = [beside_unreadable_memory(generator.standard_normal(shape, np.float32)) for shape in shapes]
         np.testing.assert_allclose(kernel(*given), kernel.reference(*given), rtol=0, atol=2e-5)
+
+
+def test_sums_whose_terms_are_all_the_same(generator):
+    """Few queries and many: a score of as many equal terms as an index has values."""
+    kernel = attn.compile("""
+        attention equal(q: f32[M, D], k: f32[N, D], v: f32[N, E], z: f32[C]) {
+          w[m, n] = softmax[n](sum[d, c: C](q[m, d] * k[n, d]) + sum[c: C](q[m, 0] * k[n, 0] where m < n + 3))
+          out[m, e] = sum[n](w[m, n] * v[n, e]) + z[0]
+          return out
+        }""")
+    for m in (1, 7, 33, 600):
+        shapes = (m, 3), (40, 3), (40, 5), (4,)
+        check(kernel, *(generator.standard_normal(shape, np.float32) * np.float32(0.3) for shape in shapes))
