@@ -107,14 +107,30 @@ static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImp
   return groups.back();
 }
 
-/// Makes `tensor`, the softmax of a group, read the group's weights at `indices`.
+/// Whether `read` is in a sum over the key that is dimension `key`.
+static bool isSummed(ReadOp read, BlockArgument key) {
+  auto at = dyn_cast<BlockArgument>(read.getSubscripts()[key.getArgNumber()]);
+  auto sum = at ? dyn_cast<ReduceOp>(at.getOwner()->getParentOp()) : ReduceOp();
+  return sum && sum.getKind() == ReduceKind::Sum && at.getParentRegion() == &sum.getBody();
+}
+
+/// Makes `tensor`, the softmax of a group, read the group's weights at `indices`, the last of which is a key. So does
+/// what reads it, if that are sums over keys: then nothing has to be stored in the order of `tensor`.
 static void readWeights(TensorOp tensor, ArrayRef<BlockArgument> indices, SoftmaxGroup &group) {
   ReduceOp reduce = wholeReduction(tensor, ReduceKind::Softmax);
-  OpBuilder builder(reduce);
-  SmallVector<Value> subscripts(indices.begin(), indices.end());
-  Value weight = ReadOp::create(builder, tensor.getLoc(), group.weight.getResult(), subscripts);
-  reduce.getResult().replaceAllUsesWith(weight);
-  reduce->erase();
+  auto replace = [&](Operation *op, llvm::function_ref<Value(BlockArgument)> at) {
+    OpBuilder builder(op);
+    SmallVector<Value> subscripts = llvm::map_to_vector(indices, at);
+    op->getResult(0).replaceAllUsesWith(
+        ReadOp::create(builder, op->getLoc(), group.weight.getResult(), subscripts).getResult());
+    op->erase();
+  };
+  replace(reduce, [](BlockArgument index) { return index; });
+  SmallVector<Operation *> users(tensor.getResult().getUsers());
+  auto isSumOfKeys = [&](Operation *user) { return isa<ReadOp>(user) && isSummed(cast<ReadOp>(user), indices.back()); };
+  if (llvm::all_of(users, isSumOfKeys))
+    for (Operation *user : users)
+      replace(user, [&](BlockArgument index) { return cast<ReadOp>(user).getSubscripts()[index.getArgNumber()]; });
 }
 
 SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts) {

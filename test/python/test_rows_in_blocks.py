@@ -184,3 +184,24 @@ def test_more_than_two_billion_pairs():
     torch.testing.assert_close(q.grad, grad_out * covariance, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(v.grad, grad_out.mean().expand_as(v), rtol=1e-4, atol=1e-8)
     torch.testing.assert_close(k.grad, torch.zeros_like(k), rtol=0, atol=1e-8)
+
+
+def test_weights_whose_key_is_not_the_last_index():
+    """Attention without dot products (AFT): its weights have a column as well, and none of them is stored."""
+    kernel = attn.compile("""
+    attention aft(q: f32[B, M, D], k: f32[B, N, D], v: f32[B, N, D], w: f32[M, N]) {
+      weight[b, m, n, d] = softmax[n](k[b, n, d] + w[m, n])
+      out[b, m, d] = sigmoid(q[b, m, d]) * sum[n](weight[b, m, n, d] * v[b, n, d])
+      return out
+    }""")
+    backward = kernel.grad()[1]
+    assert "weight_again stored" in backward.emit("plan") and "weight" not in [each.name for each in backward.inputs]
+
+    def formula(q, k, v, w):
+        weight = torch.softmax(k[:, None] + w[None, :, :, None], 2)
+        return torch.sigmoid(q) * (weight * v[:, None]).sum(2)
+
+    torch.manual_seed(0)
+    for batch, M, N, D in ((1, 1, 1, 1), (2, 7, 5, 3), (2, 65, 63, 40), (3, 300, 200, 16)):
+        tensors = [torch.randn(batch, M, D), torch.randn(batch, N, D), torch.randn(batch, N, D), torch.randn(M, N)]
+        assert_gradients(kernel, formula, tensors, least=0.1)
