@@ -33,6 +33,30 @@ ReduceOp attn::sumIn(TensorOp tensor) {
   return asSum(value);
 }
 
+/// Whether one index of `part` decides about the places, and is the row of a product of pairs: what these are
+/// multiplied with does not change with it, as with heads. Such rows, of keys that are gathered, are added up before
+/// they are placed.
+bool PairTensors::placesRows(const PlacedSum &placed, ReadOp read, TensorOp part) {
+  SmallVector<unsigned> deciding = placed.deciding();
+  if (deciding.size() != 1)
+    return false;
+  Value index = ReduceOp(placed.sum).getBody().getArgument(deciding.front());
+  auto at = llvm::find(read.getSubscripts(), index);
+  if (at == read.getSubscripts().end())
+    return false;
+  BlockArgument row = part.getBody().getArgument(at - read.getSubscripts().begin());
+  ReduceOp sum = wholeSum(part);
+  SmallVector<Value> ofPair = pairOf(sum);
+  auto isOfPairs = [&](const Factor &factor) {
+    auto element = factor.value.getDefiningOp<ReadOp>();
+    auto changes = [&](Value index) { return factor.indices.contains(cast<BlockArgument>(index)); };
+    return (element && contains(element.getTensor())) ||
+           (!ofPair.empty() && changes(ofPair.back()) && llvm::all_of(sum.getBody().getArguments(), changes));
+  };
+  return llvm::none_of(Product::of(yielded(sum.getBody())).factors,
+                       [&](const Factor &factor) { return factor.indices.contains(row) && !isOfPairs(factor); });
+}
+
 /// Makes `statement` one sum over pairs, if it adds up elsewhere what a sum over pairs gives: that would be stored as a
 /// whole.
 ///
@@ -44,7 +68,7 @@ void PairTensors::joinPlaced(TensorOp statement) {
   TensorOp part = read ? definitionOf(read.getTensor()) : TensorOp();
   bool isSum = part && !contains(read.getTensor()) && read.getTensor().hasOneUse() && isInRange(read) &&
                wholeSum(part) && readsPairs(part);
-  if (!isSum || !PlacedSum::of(statement))
+  if (!isSum || !PlacedSum::of(statement) || placesRows(*PlacedSum::of(statement), read, part))
     return;
   substituteFormula(read, part);
   part.erase();

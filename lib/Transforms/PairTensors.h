@@ -11,6 +11,7 @@
 
 #include "Product.h"
 #include "attn/Analysis/ComparedTensors.h"
+#include "attn/Analysis/PlacedSum.h"
 #include "attn/IR/Attn.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -42,6 +43,7 @@ private:
   void swallow(TensorOp statement);
 
   // What reads them (PairSums.cpp).
+  bool placesRows(const PlacedSum &placed, ReadOp read, TensorOp part);
   void joinPlaced(TensorOp statement);
   llvm::SmallVector<mlir::Value> pairOf(ReduceOp reduce);
   void normalise(TensorOp sum);

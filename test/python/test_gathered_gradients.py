@@ -231,3 +231,29 @@ def test_subscripts_that_are_an_index_in_the_end(subscript):
         (kernel(x, table) * gradient).sum().backward()
         expected = torch.zeros(3, size).index_add_(1, torch.arange(9).clamp(max=size - 1), x * gradient)
         torch.testing.assert_close(table.grad, expected)
+
+
+def test_keys_that_an_index_gathers():
+    """Edges of a graph, in the order of their targets: what each adds to its source is summed over the targets first."""
+    kernel = attn.compile("""
+    attention edges(x: f32[N, H, D], a: f32[N, H], source: i32[X], start: i32[N + 1]) {
+      weight[h, m: N, e: X] = softmax[e](tanh(a[m, h] + a[source[e], h]) where start[m] <= e and e < start[m + 1])
+      out[m, h, d] = sum[e: X](weight[h, m, e] * x[source[e], h, d])
+      return out
+    }""")
+    assert "each term of e is added" in kernel.grad()[1].emit("plan")
+    torch.manual_seed(0)
+    for nodes, edges in ((1, 3), (7, 30), (300, 2000)):
+        source, target = torch.randint(0, nodes, (edges,)), torch.sort(torch.randint(0, nodes, (edges,)))[0]
+        start = torch.searchsorted(target, torch.arange(nodes + 1))
+        x, a, gradient = torch.randn(nodes, 2, 9), torch.randn(nodes, 2), torch.randn(nodes, 2, 9)
+        found = [tensor.clone().requires_grad_() for tensor in (x, a)]
+        (kernel(*found, source.int(), start.int()) * gradient).sum().backward()
+        exact = [tensor.double().requires_grad_() for tensor in (x, a)]
+        weight = torch.tanh(exact[1][target] + exact[1][source]).exp()
+        total = torch.zeros(nodes, 2, dtype=torch.float64).index_add(0, target, weight)
+        terms = (weight / total[target])[..., None] * exact[0][source]
+        (torch.zeros(nodes, 2, 9, dtype=torch.float64).index_add(0, target, terms) * gradient).sum().backward()
+        for single, double in zip(found, exact):
+            wanted = double.grad.float()
+            torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=4e-6 * max(wanted.abs().max().item(), 0.1))
