@@ -198,9 +198,18 @@ static std::optional<RaisedSum> raised(TensorOp tensor, const Product &product, 
   return std::nullopt;
 }
 
+/// Whether each key has weights of another row: such weights are stored.
+static bool readsRowsOfKeys(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
+  BlockArgument key = soleReduction(tensor).getBody().getArgument(0);
+  return anyInSlice(soleReduction(tensor).getResult(), [&](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    return read && weights.contains(read.getTensor()) && dependence(read.getSubscripts().drop_back()).contains(key);
+  });
+}
+
 void attn::raiseWeightedSum(TensorOp tensor, const llvm::DenseSet<Value> &weights) {
   std::optional<Product> terms = termsOf(tensor);
-  if (!terms || isStoredWithPairs(tensor) || valuesDependOnQueries(tensor, weights))
+  if (!terms || isStoredWithPairs(tensor) || valuesDependOnQueries(tensor, weights) || readsRowsOfKeys(tensor, weights))
     return;
   std::optional<RaisedSum> sumOf = raised(tensor, *terms, weights);
   if (!sumOf)

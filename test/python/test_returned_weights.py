@@ -99,3 +99,16 @@ def test_results_that_are_no_contiguous_memory(threads):
         attn.set_num_threads(0)
     np.testing.assert_array_equal(out, kernel(*arrays))
     assert np.isnan(memory[..., ::2]).all()
+
+
+def test_weights_of_another_row_for_each_key():
+    """They are stored: rows that a mask leaves no keys, or other ones, say nothing about which keys a sum needs."""
+    kernel = attn.compile("""
+        attention diagonal(x: f32[N, N], v: f32[N, E]) {
+          w[m: N, n: N] = softmax[n](x[m, n] where n >= m)
+          out[m: N, e]  = sum[n: N](w[m + n, n] * v[n, e])
+          return out
+        }""")
+    for n in (1, 7, 65):
+        x, v = np.random.default_rng(n).standard_normal((2, n, n)).astype(np.float32)
+        np.testing.assert_allclose(kernel(x, v), kernel.reference(x, v), rtol=0, atol=4e-6)
