@@ -20,7 +20,8 @@
 //   doubly_sum[n] = sum[i](x[i, n])
 //   doubly[m, n]  = x[m, n] / doubly_sum[n]
 //
-// and a sum over heads of what each of them has for a pair, as in `softmax[n](sum[g](before[h, g] * dot[g, m, n]) + …)`.
+// and a sum over heads of what each of them has for a pair, as in `softmax[n](sum[g](before[h, g] * dot[g, m, n]) +
+// …)`.
 //
 // Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it,
 // and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once.
@@ -124,6 +125,14 @@ static bool isReduced(Operation *op) {
   return llvm::any_of(tensor.getBody().front(), [&](Operation &part) {
     auto source = dyn_cast<ReadOp>(part);
     return source ? readsEachElement(source, tensor) && isReduced(source) : isa<ReduceOp>(part);
+  });
+}
+
+/// Whether `reduce` is a part of the sink of a softmax or log-sum-exp: plans read a number of each row there.
+static bool isOfSink(ReduceOp reduce, TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().getOps<ReduceOp>(), [&](ReduceOp softmax) {
+    Value sink = softmax.getSink();
+    return sink && anyInSlice(sink, [&](Operation *op) { return op == reduce; });
   });
 }
 
@@ -239,6 +248,7 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
       return reduce != soleReduction(tensor) &&
              (sumsWeights(reduce, weights) || (isOutermost && sumsScores(reduce, tensor, isReduced)));
     });
+    outlineAll(kernel, isOfSink);
     outlineAll(kernel, isRepeated);
     outlineAll(kernel, isLayer);
     if (!differentiated)

@@ -9,6 +9,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/StringSet.h"
 
 #include <limits>
 
@@ -67,12 +68,13 @@ static Value readLogSumExp(OpBuilder &builder, SoftmaxGroup &group, Location loc
 }
 
 /// The weights of a new group, before `tensor`.
-static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
+static void defineWeight(SoftmaxGroup &group, TensorOp tensor, const llvm::StringSet<> &ofForward) {
   OpBuilder builder(tensor);
   Location location = tensor.getLoc();
   AttnTensorType type = group.score.getResult().getType();
   auto kernel = tensor->getParentOfType<KernelOp>();
-  group.saved = freshName(kernel, (tensor.getName() + "_logsumexp").str());
+  std::string saved = (tensor.getName() + "_logsumexp").str();
+  group.saved = freshName(kernel, ofForward.contains(saved) ? saved + "_saved" : saved);
   auto rowType =
       AttnTensorType::get(builder.getContext(), type.getShape().take_front(group.rows), type.getElementType());
   group.logSumExp = kernel.getBody().front().addArgument(rowType, location);
@@ -95,14 +97,15 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor) {
 }
 
 /// The group with these parts, which is made before `tensor` if there is none.
-static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImpl<SoftmaxGroup> &groups) {
+static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImpl<SoftmaxGroup> &groups,
+                             const llvm::StringSet<> &ofForward) {
   for (SoftmaxGroup &other : groups)
     if (other.rows == parts.rows && sameFormula(other.score, parts.score) && sameFormula(other.mask, parts.mask) &&
         sameFormula(other.sink, parts.sink)) {
       eraseParts(parts);
       return other;
     }
-  defineWeight(parts, tensor);
+  defineWeight(parts, tensor, ofForward);
   groups.push_back(parts);
   return groups.back();
 }
@@ -135,10 +138,13 @@ static void readWeights(TensorOp tensor, ArrayRef<BlockArgument> indices, Softma
 
 SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts) {
   SmallVector<SoftmaxGroup> groups;
+  llvm::StringSet<> ofForward; // names that the forward kernel has, where what is saved needs one of its own
+  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>())
+    ofForward.insert(tensor.getName());
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
     SmallVector<BlockArgument> rows(tensor.getBody().getArguments());
     if (ReduceOp sum = wholeReduction(tensor, ReduceKind::LogSumExp)) {
-      SoftmaxGroup &group = groupOf(makeParts(tensor, sum, rows), tensor, groups);
+      SoftmaxGroup &group = groupOf(makeParts(tensor, sum, rows), tensor, groups, ofForward);
       tensor.getResult().replaceAllUsesWith(group.logSumExp);
       tensor.erase();
       continue;
@@ -150,7 +156,7 @@ SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts 
     llvm::erase_if(rows, [&](BlockArgument index) { return llvm::is_contained(keys, index); });
     SmallVector<BlockArgument> indices(rows);
     llvm::append_range(indices, keys);
-    SoftmaxGroup &group = groupOf(makeParts(tensor, softmax, rows), tensor, groups);
+    SoftmaxGroup &group = groupOf(makeParts(tensor, softmax, rows), tensor, groups, ofForward);
     if (!llvm::equal(indices, tensor.getBody().getArguments())) {
       readWeights(tensor, indices, group);
       continue;

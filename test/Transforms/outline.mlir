@@ -291,3 +291,24 @@ attn.kernel @mixed_heads(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D],
   }
   attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
 }
+
+// So does a sum in a sink: plans read a number of each row there.
+// CHECK-LABEL: attn.kernel @sink(
+// CHECK:         %weight_sum = attn.tensor "weight_sum"(%m: M) : f32 {
+// CHECK:         %weight = attn.tensor "weight"
+// CHECK-NEXT:      [[SINK:%.*]] = attn.read %weight_sum[%m]
+// CHECK-NEXT:      attn.reduce softmax(%i: N) at (%n) sink [[SINK]]
+attn.kernel @sink(%x: !attn.tensor<[M, N], f32>, %s: !attn.tensor<[M, D], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %2 = attn.read %s[%m, %d] : !attn.tensor<[M, D], f32>
+      attn.yield %2 : f32
+    }
+    %1 = attn.reduce softmax(%i: N) at (%n) sink %0 : f32 {
+      %2 = attn.read %x[%m, %i] : !attn.tensor<[M, N], f32>
+      attn.yield %2 : f32
+    }
+    attn.yield %1 : f32
+  }
+  attn.return %weight : !attn.tensor<[M, N], f32> as f32
+}

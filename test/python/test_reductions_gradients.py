@@ -109,3 +109,38 @@ def test_a_logarithm_of_the_weights_of_a_whole_kernel():
     exact = x.detach().double().requires_grad_()
     torch.logsumexp(torch.softmax(exact, 0).flatten(), 0).backward()
     torch.testing.assert_close(x.grad, exact.grad.float())
+
+
+def test_scores_that_are_a_logarithm_of_a_sum():
+    """What the forward pass saves of the weights has a name that nothing else of it has."""
+    kernel = attn.compile("""
+        attention nested(x: f32[M, N, E]) {
+          w[m, n] = softmax[n](logsumexp[e](x[m, n, e]))
+          return w
+        }""")
+    x, gradient = torch.randn(3, 5, 4, requires_grad=True), torch.randn(3, 5)
+    (kernel(x) * gradient).sum().backward()
+    exact = x.detach().double().requires_grad_()
+    (torch.softmax(torch.logsumexp(exact, -1), -1) * gradient).sum().backward()
+    torch.testing.assert_close(x.grad, exact.grad.float())
+
+
+def test_sinks_that_are_sums():
+    kernel = attn.compile("""
+        attention sinks(q: f32[M, D], k: f32[N, D], v: f32[N, E], s: f32[D]) {
+          w[m, n]   = softmax[n](sum[d](q[m, d] * k[n, d]), sink = sum[d](q[m, d] * s[d]))
+          out[m, e] = sum[n](w[m, n] * v[n, e])
+          return out
+        }""")
+    for m, n in ((1, 1), (1, 33), (7, 5), (65, 63), (600, 20)):
+        given = [torch.randn(*shape) / 2 for shape in ((m, 8), (n, 8), (n, 5), (8,))]
+        found, exact = [x.requires_grad_() for x in given], [x.detach().double().requires_grad_() for x in given]
+        q, k, v, s = exact
+        expected = torch.softmax(torch.cat([q @ k.T, (q @ s)[:, None]], 1), 1)[:, :-1] @ v
+        out, gradient = kernel(*found), torch.randn(m, 5)
+        torch.testing.assert_close(out, expected.float(), rtol=1e-5, atol=2e-6)
+        (out * gradient).sum().backward()
+        (expected * gradient).sum().backward()
+        for single, double in zip(found, exact):
+            wanted = double.grad.float()
+            torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=4e-6 * max(1, wanted.abs().max().item()))
