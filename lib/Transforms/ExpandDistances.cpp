@@ -68,8 +68,9 @@ static Value largestOf(Value read, OpBuilder &builder) {
   return largest.getResult();
 }
 
-/// What `value` is multiplied with in `user`, a product or a quotient; null where that is another for each pair.
-static Value factorIn(Operation *user, Value value, const PairFormula &formula, OpBuilder &builder) {
+/// `scale` times what multiplies or divides `value` in `user`; null where that is another for each pair.
+static Value scaledBy(Operation *user, Value value, Value scale, const PairFormula &formula, OpBuilder &builder) {
+  Location location = value.getLoc();
   bool isProduct = isa<arith::MulFOp>(user);
   Value other = user->getOperand(isProduct && user->getOperand(1) == value ? 0 : 1);
   IndexSet used = dependence(other);
@@ -80,14 +81,15 @@ static Value factorIn(Operation *user, Value value, const PairFormula &formula, 
   for (BlockArgument index : used)
     same.map(index, index);
   Value factor = cloneSlice(other, same, builder);
-  if (!isProduct) {
-    Value one = floatConstant(1, value.getType(), builder, value.getLoc());
-    factor = arith::DivFOp::create(builder, value.getLoc(), one, factor);
+  if (!isProduct && used.empty())
+    return arith::DivFOp::create(builder, location, scale, factor);
+  if (!isProduct)
+    factor = arith::DivFOp::create(builder, location, floatConstant(1, value.getType(), builder, location), factor);
+  if (!used.empty()) {
+    StringRef name = cast<DefinitionOpInterface>(formula.op).getName();
+    factor = largestOf(hoist(factor, formula.op, (name + "_scale").str(), builder), builder);
   }
-  if (used.empty())
-    return factor;
-  StringRef name = cast<DefinitionOpInterface>(formula.op).getName();
-  return largestOf(hoist(factor, formula.op, (name + "_scale").str(), builder), builder);
+  return arith::MulFOp::create(builder, location, scale, factor);
 }
 
 /// |scale|, the product of all that multiplies and divides `value` afterwards, the largest where there are several, at
@@ -103,10 +105,9 @@ static Value scaleOf(Value value, const PairFormula &formula, OpBuilder &builder
     if (isa<YieldOp, math::ExpOp, math::Exp2Op>(user))
       return math::AbsFOp::create(builder, location, scale);
     if (isa<arith::MulFOp, arith::DivFOp>(user)) {
-      Value factor = factorIn(user, value, formula, builder);
-      if (!factor)
+      scale = scaledBy(user, value, scale, formula, builder);
+      if (!scale)
         return {};
-      scale = arith::MulFOp::create(builder, location, scale, factor);
     } else if (!isa<arith::NegFOp, arith::AddFOp, arith::SubFOp, arith::SelectOp>(user)) {
       return {};
     }
