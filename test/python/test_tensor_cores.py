@@ -329,7 +329,10 @@ def variant(**changes):
             ),
             "'lse' is read beside the weight",
         ),
-        (variant(sink="sum[i: D](q[b, h, m, i])"), "a formula beside the score has a sum"),
+        (
+            variant().replace("* v[b, h, n, e])", "* v[b, h, n, e] where sum[c: 4](c * v[b, h, n, 0]) > 0)"),
+            "a formula beside the score has a sum",
+        ),
         (variant(score=f"{DOT} + {DOT} % 2.0"), "operation 'arith.cmpf' on these types"),
         (
             variant(parameters=", bias: f32[H]", score=f"{DOT} + twice[h]").replace(
