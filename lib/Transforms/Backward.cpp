@@ -209,13 +209,19 @@ void Backward::returnGradients() {
 }
 
 /// The terms that a maximum or minimum is taken of become tensors: its gradient goes to those that equal it, and only
-/// what is stored is the same number both times (ComparedTensors.h). They are counted, for they share it.
+/// what is stored is the same number both times (ComparedTensors.h). They are counted, for they share it. Those within
+/// terms follow in the terms' tensors.
 void Backward::outlineExtremes() {
-  for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
+  auto tensors = llvm::to_vector_of<TensorOp>(kernel.getBody().front().getOps<TensorOp>());
+  llvm::DenseSet<Operation *> seen(tensors.begin(), tensors.end());
+  for (size_t next = 0; next < tensors.size(); ++next) {
+    TensorOp tensor = tensors[next];
     SmallVector<ReduceOp> reductions;
-    tensor.getBody().walk([&](ReduceOp reduce) {
-      if (isExtreme(reduce.getKind()) && isa<FloatType>(reduce.getType()))
-        reductions.push_back(reduce);
+    tensor.getBody().walk<WalkOrder::PreOrder>([&](ReduceOp reduce) {
+      if (!isExtreme(reduce.getKind()) || !isa<FloatType>(reduce.getType()))
+        return WalkResult::advance();
+      reductions.push_back(reduce);
+      return WalkResult::skip();
     });
     for (ReduceOp reduce : reductions) {
       Operation *yield = reduce.getBody().front().getTerminator();
@@ -224,8 +230,13 @@ void Backward::outlineExtremes() {
       auto stored = [&](Value value, StringRef suffix, OpBuilder &builder) {
         return hoist(value, tensor, (tensor.getName() + suffix).str(), builder);
       };
-      if (Value term = yield->getOperand(0); !term.getDefiningOp<ReadOp>())
-        yield->setOperand(0, stored(term, "_term", inside));
+      if (Value term = yield->getOperand(0); !term.getDefiningOp<ReadOp>()) {
+        Value element = stored(term, "_term", inside);
+        yield->setOperand(0, element);
+        auto terms = element.getDefiningOp<ReadOp>().getTensor().getDefiningOp<TensorOp>();
+        if (seen.insert(terms).second)
+          tensors.push_back(terms);
+      }
       Value extreme = stored(reduce.getResult(), "_extreme", after);
       Formula ofTerm(inside, reduce.getLoc());
       Value isEqual = ofTerm.compare(arith::CmpFPredicate::OEQ, yield->getOperand(0), extreme);

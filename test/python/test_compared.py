@@ -118,3 +118,17 @@ def test_gradients_of_the_greatest_weight():
     expected = torch.autograd.grad(torch.softmax(q @ k.T / 4, -1).amax(-1).sum(), (q, k))
     for each, want in zip(inputs, expected):
         torch.testing.assert_close(each.grad, want.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("outer, inner", [("max", "max"), ("min", "max"), ("max", "min")])
+def test_gradients_of_extremes_of_extremes(outer, inner):
+    kernel = compiled(f"attention f(p: f32[N], q: f32[E]) {{\n x = {outer}[e]({inner}[n](p[n] * q[e]))\n return x\n}}")
+    for n, e in ((1, 1), (7, 5), (65, 33)):
+        p, q = (torch.tensor(x).requires_grad_() for x in normal((n,), (e,)))
+        (p.grad, q.grad) = torch.autograd.grad(kernel(p, q), (p, q))
+        products = p.detach()[:, None] * q.detach()
+        within = getattr(products, f"a{inner}")(0)
+        at = getattr(torch, f"arg{outer}")(within)
+        row = getattr(torch, f"arg{inner}")(products[:, at])
+        torch.testing.assert_close(p.grad, torch.zeros(n).index_fill_(0, row, q[at].item()))
+        torch.testing.assert_close(q.grad, torch.zeros(e).index_fill_(0, at, p[row].item()))
