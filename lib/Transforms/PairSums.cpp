@@ -155,9 +155,11 @@ Value PairTensors::pairFactor(ArrayRef<Factor> factors, ArrayRef<Value> pair, Re
 void PairTensors::normalise(TensorOp sum) {
   ReduceOp reduce = sumIn(sum);
   SmallVector<Value> pair = pairOf(reduce);
-  if (pair.empty() || reduce.getType() != weights.getResult().getType().getElementType())
-    return;
   Block::BlockArgListType indices = sum.getBody().getArguments(), summed = reduce.getBody().getArguments();
+  auto isOwn = [&](Value index) { return llvm::is_contained(indices, index) || llvm::is_contained(summed, index); };
+  if (pair.empty() || !llvm::all_of(pair, isOwn) || // a sum within the terms has the pair
+      reduce.getType() != weights.getResult().getType().getElementType())
+    return;
   Product product = Product::of(yielded(reduce.getBody()));
   SmallVector<Factor> outside, ofPairs, others, columns;
   for (const Factor &factor : product.factors) {

@@ -205,3 +205,18 @@ def test_weights_whose_key_is_not_the_last_index():
     for batch, M, N, D in ((1, 1, 1, 1), (2, 7, 5, 3), (2, 65, 63, 40), (3, 300, 200, 16)):
         tensors = [torch.randn(batch, M, D), torch.randn(batch, N, D), torch.randn(batch, N, D), torch.randn(M, N)]
         assert_gradients(kernel, formula, tensors, least=0.1)
+
+
+def test_a_pair_within_a_sum():
+    """Both factors of a term are read from one tensor, one of them at other places: neither is the sum's own pair."""
+    kernel = attn.compile("""
+    attention inside(p: f32[B], a: f32[M], b: f32[N]) {
+      t[i: B, d: M, n: N] = p[i]
+      x[n: N, i: B] = relu(sum[d: M](t[i, d, n] * t[2 * i, 2 * i + 1, d % 2]))
+      return x
+    }""")
+    p, gradient, i = torch.randn(5, requires_grad=True), torch.randn(3, 5), torch.arange(5)
+    (kernel(p, torch.randn(4), torch.randn(3)) * gradient).sum().backward()
+    exact = p.detach().double().requires_grad_()
+    (torch.relu(4 * exact * exact[(2 * i).clamp(max=4)]) * gradient).sum().backward()
+    torch.testing.assert_close(p.grad, exact.grad.float())
