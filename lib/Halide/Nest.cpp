@@ -60,8 +60,15 @@ Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<I
   return term;
 }
 
+static bool hasInnerReduction(ReduceOp op) {
+  return llvm::any_of(op->getRegions(),
+                      [](mlir::Region &region) { return !region.empty() && !region.getOps<ReduceOp>().empty(); });
+}
+
 Expr Nest::termsInFull(ReduceOp op, const Environment &outer, int consumer) {
   constexpr int64_t most = 4;
+  if (isExponential(op.getKind()) || hasFlag(op) || hasInnerReduction(op))
+    return {};
   llvm::SmallVector<int64_t> counts;
   int64_t terms = 1;
   for (mlir::BlockArgument index : op.getBody().getArguments()) {
@@ -71,20 +78,13 @@ Expr Nest::termsInFull(ReduceOp op, const Environment &outer, int consumer) {
     counts.push_back(*count);
     terms *= *count;
   }
-  auto hasReduction = [](mlir::Region &region) { return !region.empty() && !region.getOps<ReduceOp>().empty(); };
-  if (isExponential(op.getKind()) || hasReduction(op.getBody()) || hasReduction(op.getWhere()))
-    return {};
   Expr value;
   for (int64_t number = 0; number < terms; ++number) {
     llvm::SmallVector<IndexBinding> at(counts.size());
     int64_t rest = number;
     for (size_t position = counts.size(); position-- > 0; rest /= counts[position])
       at[position].expr = static_cast<int>(rest % counts[position]);
-    Environment environment;
-    environment.indices = outer.indices;
-    bindReduction(op, environment, at);
-    StageLowering lowering(*this, environment, consumer);
-    Expr term = reductionTerm(op, lowering);
+    Expr term = reductionBody(op, outer, at, consumer);
     value = value.defined() ? combine(op.getKind(), value, term) : term;
   }
   return value;
@@ -200,8 +200,7 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   stage.partial = partial;
   // The rest of the last index is one vector, of which some lanes have no term. A reduction inside a term would be
   // computed for these lanes as well, beyond the ends of tensors: then the rest is added term by term.
-  bool inLanes =
-      op.getBody().getOps<ReduceOp>().empty() && (op.getWhere().empty() || op.getWhere().getOps<ReduceOp>().empty());
+  bool inLanes = !hasInnerReduction(op);
   stage.inVectors = inLanes && isSumOfFloats(op) && isForVectors(stage);
   bool inVectors = stage.inVectors;
   int self = addStage(std::move(stage));

@@ -65,7 +65,7 @@ struct RowSoftmax {
 
 class Nest {
 public:
-  /// A nest for a tensor named `name` with these index names; nothing is defined yet.
+  /// A nest for a tensor named `name` with these loops, the last index first; nothing is defined yet.
   Nest(StepLowering &kernel, llvm::StringRef name, std::vector<Halide::Var> vars);
 
   /// Defines the Func; call one of these, once.

@@ -28,10 +28,11 @@ struct LaneMask {
 
   /// Whether surplus lanes may not read `value`.
   bool hides(mlir::Value value) const;
-  /// What `read`, which is hidden, reads in the lanes that are there. Of a subscript that is more than sums and
-  /// products
-  /// (`e // 2`) Halide makes loads of other lanes than its own, and lets surplus ones read what the last one does.
-  Halide::Expr read(StepLowering &kernel, const Environment &environment, ReadOp read, Halide::Expr plain) const;
+  /// What `read`, which is hidden and lowered by `plain`, reads in the lanes that are there. For subscripts that are
+  /// more than sums and products (`e // 2`) Halide loads other lanes than the formula has: there surplus lanes read
+  /// what the last one does.
+  Halide::Expr read(StepLowering &kernel, const Environment &environment, ReadOp read,
+                    llvm::function_ref<Halide::Expr()> plain) const;
 };
 
 /// A formula without reductions that reads nothing in surplus lanes.

@@ -32,10 +32,11 @@ static bool isSumOfProducts(mlir::Value value) {
   return llvm::all_of(op->getOperands(), isSumOfProducts);
 }
 
-Expr LaneMask::read(StepLowering &kernel, const Environment &environment, ReadOp read, Expr plain) const {
+Expr LaneMask::read(StepLowering &kernel, const Environment &environment, ReadOp read,
+                    llvm::function_ref<Expr()> plain) const {
   auto isPlain = [&](mlir::Value subscript) { return !hides(subscript) || isSumOfProducts(subscript); };
   if (llvm::all_of(read.getSubscripts(), isPlain))
-    return readWhere(isThere, plain);
+    return readWhere(isThere, plain());
   Environment inside;
   inside.indices = environment.indices;
   inside.subscripts = environment.subscripts;
@@ -50,7 +51,7 @@ Expr MaskedRegion::stored(mlir::Value value) {
   auto read = value.getDefiningOp<ReadOp>();
   if (!read || !mask.hides(value))
     return {};
-  return mask.read(kernel, environment, read, lowerOperation(read).expr);
+  return mask.read(kernel, environment, read, [&] { return lowerOperation(read).expr; });
 }
 
 Expr KeyRegion::stored(mlir::Value value) {
@@ -67,8 +68,9 @@ Expr KeyRegion::stored(mlir::Value value) {
     found = split.addPack(value, packedFormula(kernel, value, environment, split.queryRows()));
   if (!mask.hides(value))
     return found;
-  return found.defined() ? readWhere(mask.isThere, found)
-                         : mask.read(kernel, environment, read, lowerOperation(read).expr);
+  if (found.defined())
+    return readWhere(mask.isThere, found);
+  return mask.read(kernel, environment, read, [&] { return lowerOperation(read).expr; });
 }
 
 Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {

@@ -250,7 +250,7 @@ void Backward::outlineExtremes() {
 
 LogicalResult Backward::run() {
   for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>())
-    isInForward.insert(tensor.getName());
+    facts.statements.insert(tensor.getName());
   groups = rewriteSoftmaxes(kernel, facts);
   for (const SoftmaxGroup &group : groups)
     names.push_back(group.saved);

@@ -12,8 +12,6 @@
 #include "Derivative.h"
 #include "SoftmaxGradient.h"
 
-#include "llvm/ADT/StringSet.h"
-
 #include <string>
 
 namespace attn {
@@ -59,7 +57,6 @@ private:
   llvm::SmallVector<llvm::StringRef> inputs;
   mlir::FloatType computeType;
   GradientFacts facts;
-  llvm::StringSet<> isInForward;                              ///< The statements of the kernel itself.
   llvm::DenseSet<mlir::Value> active;                         ///< What depends on an input.
   llvm::DenseMap<mlir::Value, llvm::SmallVector<Part>> parts; ///< Of the gradient of a tensor.
   llvm::DenseMap<mlir::Value, mlir::Value> gradients;         ///< Their sums.

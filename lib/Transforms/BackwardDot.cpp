@@ -88,8 +88,9 @@ static std::optional<SmallVector<unsigned>> rowsOfMultiple(TensorOp reader, Tens
 /// sum[…](tensor * tensor') for each of `rows`, or null where there is no way to it without a sum over pairs.
 Value Backward::dotWithGradient(TensorOp tensor, ArrayRef<unsigned> rows) {
   if (!facts.pairs.contains(tensor.getResult()))
-    return isInForward.contains(tensor.getName()) ? dot(saved(tensor), gradientOf(tensor.getResult()), tensor, rows)
-                                                  : Value();
+    return facts.statements.contains(tensor.getName())
+               ? dot(saved(tensor), gradientOf(tensor.getResult()), tensor, rows)
+               : Value();
   SmallVector<Value> terms;
   for (Part part : SmallVector<Part>(parts.lookup(tensor.getResult()))) {
     Value term;

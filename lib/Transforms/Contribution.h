@@ -18,6 +18,7 @@
 #include "Derivative.h"
 
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace attn {
 
@@ -27,6 +28,8 @@ struct GradientFacts {
   llvm::DenseMap<mlir::Value, mlir::Value> masks;
   /// Tensors with an element for each query and key, whose last index is the key: they must not be stored.
   llvm::DenseSet<mlir::Value> pairs;
+  /// The names of the kernel's own statements, which the forward kernel has.
+  llvm::StringSet<> statements;
 };
 
 /// Adds at the builder's place what computes the contribution of `read`, which is in a statement, to the gradient of

@@ -20,8 +20,7 @@
 //   doubly_sum[n] = sum[i](x[i, n])
 //   doubly[m, n]  = x[m, n] / doubly_sum[n]
 //
-// and a sum over heads of what each of them has for a pair, as in `softmax[n](sum[g](before[h, g] * dot[g, m, n]) +
-// …)`.
+// and a sum over heads of what each of them has for a pair: `softmax[n](sum[g](before[h, g] * dot[g, m, n]) + …)`.
 //
 // Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it,
 // and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once.

@@ -5,11 +5,11 @@
 #include "Scores.h"
 #include "Slice.h"
 #include "Statement.h"
+#include "Unnormalised.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "llvm/ADT/StringSet.h"
 
 #include <limits>
 
@@ -68,13 +68,13 @@ static Value readLogSumExp(OpBuilder &builder, SoftmaxGroup &group, Location loc
 }
 
 /// The weights of a new group, before `tensor`.
-static void defineWeight(SoftmaxGroup &group, TensorOp tensor, const llvm::StringSet<> &ofForward) {
+static void defineWeight(SoftmaxGroup &group, TensorOp tensor, const GradientFacts &facts) {
   OpBuilder builder(tensor);
   Location location = tensor.getLoc();
   AttnTensorType type = group.score.getResult().getType();
   auto kernel = tensor->getParentOfType<KernelOp>();
   std::string saved = (tensor.getName() + "_logsumexp").str();
-  group.saved = freshName(kernel, ofForward.contains(saved) ? saved + "_saved" : saved);
+  group.saved = freshName(kernel, facts.statements.contains(saved) ? saved + "_saved" : saved);
   auto rowType =
       AttnTensorType::get(builder.getContext(), type.getShape().take_front(group.rows), type.getElementType());
   group.logSumExp = kernel.getBody().front().addArgument(rowType, location);
@@ -98,27 +98,20 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor, const llvm::Strin
 
 /// The group with these parts, which is made before `tensor` if there is none.
 static SoftmaxGroup &groupOf(SoftmaxGroup parts, TensorOp tensor, SmallVectorImpl<SoftmaxGroup> &groups,
-                             const llvm::StringSet<> &ofForward) {
+                             const GradientFacts &facts) {
   for (SoftmaxGroup &other : groups)
     if (other.rows == parts.rows && sameFormula(other.score, parts.score) && sameFormula(other.mask, parts.mask) &&
         sameFormula(other.sink, parts.sink)) {
       eraseParts(parts);
       return other;
     }
-  defineWeight(parts, tensor, ofForward);
+  defineWeight(parts, tensor, facts);
   groups.push_back(parts);
   return groups.back();
 }
 
-/// Whether `read` is in a sum over the key that is dimension `key`.
-static bool isSummed(ReadOp read, BlockArgument key) {
-  auto at = dyn_cast<BlockArgument>(read.getSubscripts()[key.getArgNumber()]);
-  auto sum = at ? dyn_cast<ReduceOp>(at.getOwner()->getParentOp()) : ReduceOp();
-  return sum && sum.getKind() == ReduceKind::Sum && at.getParentRegion() == &sum.getBody();
-}
-
 /// Makes `tensor`, the softmax of a group, read the group's weights at `indices`, the last of which is a key. So does
-/// what reads it, if that are sums over keys: then nothing has to be stored in the order of `tensor`.
+/// what reads it, if that are sums over the key: then nothing has to be stored in the order of `tensor`.
 static void readWeights(TensorOp tensor, ArrayRef<BlockArgument> indices, SoftmaxGroup &group) {
   ReduceOp reduce = wholeReduction(tensor, ReduceKind::Softmax);
   auto replace = [&](Operation *op, llvm::function_ref<Value(BlockArgument)> at) {
@@ -130,21 +123,18 @@ static void readWeights(TensorOp tensor, ArrayRef<BlockArgument> indices, Softma
   };
   replace(reduce, [](BlockArgument index) { return index; });
   SmallVector<Operation *> users(tensor.getResult().getUsers());
-  auto isSumOfKeys = [&](Operation *user) { return isa<ReadOp>(user) && isSummed(cast<ReadOp>(user), indices.back()); };
-  if (llvm::all_of(users, isSumOfKeys))
+  auto isOverKey = [&](Operation *user) { return sumsOver(indices.back().getArgNumber(), user); };
+  if (llvm::all_of(users, isOverKey))
     for (Operation *user : users)
       replace(user, [&](BlockArgument index) { return cast<ReadOp>(user).getSubscripts()[index.getArgNumber()]; });
 }
 
 SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts &facts) {
   SmallVector<SoftmaxGroup> groups;
-  llvm::StringSet<> ofForward; // names that the forward kernel has, where what is saved needs one of its own
-  for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>())
-    ofForward.insert(tensor.getName());
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
     SmallVector<BlockArgument> rows(tensor.getBody().getArguments());
     if (ReduceOp sum = wholeReduction(tensor, ReduceKind::LogSumExp)) {
-      SoftmaxGroup &group = groupOf(makeParts(tensor, sum, rows), tensor, groups, ofForward);
+      SoftmaxGroup &group = groupOf(makeParts(tensor, sum, rows), tensor, groups, facts);
       tensor.getResult().replaceAllUsesWith(group.logSumExp);
       tensor.erase();
       continue;
@@ -156,7 +146,7 @@ SmallVector<SoftmaxGroup> attn::rewriteSoftmaxes(KernelOp kernel, GradientFacts 
     llvm::erase_if(rows, [&](BlockArgument index) { return llvm::is_contained(keys, index); });
     SmallVector<BlockArgument> indices(rows);
     llvm::append_range(indices, keys);
-    SoftmaxGroup &group = groupOf(makeParts(tensor, softmax, rows), tensor, groups, ofForward);
+    SoftmaxGroup &group = groupOf(makeParts(tensor, softmax, rows), tensor, groups, facts);
     if (!llvm::equal(indices, tensor.getBody().getArguments())) {
       readWeights(tensor, indices, group);
       continue;

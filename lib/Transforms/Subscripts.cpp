@@ -14,15 +14,15 @@ static SizeAttr lastOf(SizeAttr size) {
   return SizeAttr::binary(SizeKind::Sub, size, SizeAttr::constant(size.getContext(), 1));
 }
 
-/// Whether `size` is at most `whole`, by its form: a quotient of it, less than it by a constant, or one of its terms.
+/// Whether `size` is at most `whole`, by its form: a quotient of it, less than it by another size, or one of its terms.
 static bool isPart(SizeAttr size, SizeAttr whole) {
   if (size.getKind() == SizeKind::Constant && whole.getKind() == SizeKind::Constant)
     return size.getValue() <= whole.getValue();
   if (whole.getKind() == SizeKind::Add)
-    return size == whole.getLhs() || size == whole.getRhs();
-  bool isLess =
-      size.getKind() == SizeKind::Sub && size.getRhs().getKind() == SizeKind::Constant && size.getRhs().getValue() >= 0;
-  return (isLess || size.getKind() == SizeKind::FloorDiv) && size.getLhs() == whole;
+    return (size == whole.getLhs() && isNeverNegative(whole.getRhs())) ||
+           (size == whole.getRhs() && isNeverNegative(whole.getLhs()));
+  bool isLess = size.getKind() == SizeKind::Sub || size.getKind() == SizeKind::FloorDiv;
+  return isLess && size.getLhs() == whole && isNeverNegative(size.getRhs());
 }
 
 Value attn::clamp(Value subscript, SizeAttr size, OpBuilder &builder, Location location) {

@@ -6,9 +6,8 @@
 //   subscript   i is                          visited
 //   i           j                             one, where i and j have the same range; or that of i is a part of that of
 //                                             j, unless others are visited
-//   i * C + d   i = j // C, d = j % C         one, where i ranges over I, d over C and j over I * C; or over any J,
-//   where
-//                                             I is J // C or C is J // I, unless others are visited
+//   i * C + d   i = j // C, d = j % C         one, where i ranges over I, d over C and j over I * C; or j over a J of
+//                                             which I is J // C or C is J // I, unless others are visited
 //   i // C, i % C   j * C + l                 one, where these are two dimensions j, l of J x C and i ranges over J * C
 //   otherwise   any                           all
 //

@@ -13,16 +13,21 @@
 using namespace mlir;
 using namespace attn;
 
-bool attn::sumsOverKeys(Operation *user) {
+bool attn::sumsOver(unsigned dimension, Operation *user) {
   auto read = dyn_cast<ReadOp>(user);
   auto sum = read ? dyn_cast<ReduceOp>(read->getParentOp()) : ReduceOp();
-  if (!sum || sum.getKind() != ReduceKind::Sum || read.getSubscripts().size() < 2)
+  if (!sum || sum.getKind() != ReduceKind::Sum)
     return false;
   auto isSummed = [&](Value subscript) {
     auto index = dyn_cast<BlockArgument>(subscript);
     return index && index.getOwner() == &sum.getBody().front();
   };
-  return isSummed(read.getSubscripts().back()) && llvm::none_of(read.getSubscripts().drop_back(), isSummed);
+  return isSummed(read.getSubscripts()[dimension]) && llvm::count_if(read.getSubscripts(), isSummed) == 1;
+}
+
+bool attn::sumsOverKeys(Operation *user) {
+  auto read = dyn_cast<ReadOp>(user);
+  return read && read.getSubscripts().size() >= 2 && sumsOver(read.getSubscripts().size() - 1, user);
 }
 
 bool attn::holdsWeights(TensorOp tensor) { return llvm::any_of(tensor.getResult().getUsers(), sumsOverKeys); }

@@ -14,7 +14,10 @@
 
 namespace attn {
 
-/// Whether `user`, which reads a tensor, is in a sum over the last index of that and over none of the others.
+/// Whether `user`, which reads a tensor, is in a sum over this dimension of that and over none of the others.
+bool sumsOver(unsigned dimension, mlir::Operation *user);
+
+/// Whether it is in one over the last of several dimensions.
 bool sumsOverKeys(mlir::Operation *user);
 
 /// Whether a sum over its last index, and over none of the others, reads `tensor`.
