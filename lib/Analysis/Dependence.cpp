@@ -128,11 +128,15 @@ private:
 };
 } // namespace
 
+bool attn::hasInnerReduction(ReduceOp op) {
+  return op->walk([&](ReduceOp inner) { return inner == op ? WalkResult::advance() : WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
 bool attn::isContiguous(ReduceOp op, Value lane) {
-  bool nested = false, alongReduction = false, alongLane = false;
+  bool alongReduction = false, alongLane = false;
   Value reduction = op.getBody().getArguments().back();
   op.getBody().walk([&](Operation *inner) {
-    nested |= isa<ReduceOp>(inner);
     auto read = dyn_cast<ReadOp>(inner);
     // What is the same for all terms, as a head's slope is, lies as it may.
     if (!read || !dependence(read.getResult()).contains(op.getBody().getArguments().back()))
@@ -140,7 +144,7 @@ bool attn::isContiguous(ReduceOp op, Value lane) {
     alongReduction |= read.getSubscripts().back() == reduction;
     alongLane |= lane && read.getSubscripts().back() == lane;
   });
-  return !nested && alongReduction && !alongLane;
+  return alongReduction && !alongLane && !hasInnerReduction(op);
 }
 
 bool attn::isMultipleOf(Value value, ReadOp read) { return Multiples(read).contain(value); }

@@ -18,10 +18,11 @@ Expr withReads(Expr value, std::vector<Expr> reads) {
 }
 
 namespace {
-/// The elements of Funcs that an expression reads.
+/// The elements of Funcs that an expression reads, and whether it has conditions that Halide finds no bounds of.
 class FindReads : public IRGraphVisitor {
 public:
   std::vector<Expr> reads;
+  bool unbounded = false;
 
 private:
   using IRGraphVisitor::visit;
@@ -29,6 +30,18 @@ private:
   void visit(const Call *op) override {
     if (op->call_type == Call::Halide)
       reads.emplace_back(op);
+    unbounded |= op->is_intrinsic(Call::unsafe_promise_clamped);
+    IRGraphVisitor::visit(op);
+  }
+  void visit(const LT *op) override { visitComparison(op); }
+  void visit(const LE *op) override { visitComparison(op); }
+  void visit(const GT *op) override { visitComparison(op); }
+  void visit(const GE *op) override { visitComparison(op); }
+  void visit(const EQ *op) override { visitComparison(op); }
+  void visit(const NE *op) override { visitComparison(op); }
+
+  template <typename Comparison> void visitComparison(const Comparison *op) {
+    unbounded |= op->a.type().is_float();
     IRGraphVisitor::visit(op);
   }
 };
@@ -37,7 +50,7 @@ private:
 Expr unconditional(Expr value) {
   FindReads found;
   substitute_in_all_lets(value).accept(&found); // the reads stand outside of what names there are
-  return found.reads.empty() ? value : withReads(value, found.reads);
+  return found.unbounded && !found.reads.empty() ? withReads(value, found.reads) : value;
 }
 
 namespace {

@@ -25,8 +25,9 @@ Halide::Expr withReads(Halide::Expr value, std::vector<Halide::Expr> reads);
 /// `value`, for which every Func that it reads is computed, whatever its conditions are.
 ///
 /// Halide looks for conditions under which what a stage computes is not read, and skips it then. It takes a condition
-/// that has an index whose range is promised (unsafe_promise_clamped) to be unknown, and fails where that is a part of
-/// other conditions: where they share it, and it has a name.
+/// that has an index whose range is promised (unsafe_promise_clamped), or that compares floats, to be unknown, and
+/// fails where that is a part of other conditions: where they share it, and it has a name. Without such, `value` is as
+/// it was.
 Halide::Expr unconditional(Halide::Expr value);
 
 /// Puts the values themselves in their place, once `pipeline` is lowered.

@@ -60,11 +60,6 @@ Expr Nest::reductionBody(ReduceOp op, const Environment &inner, llvm::ArrayRef<I
   return term;
 }
 
-static bool hasInnerReduction(ReduceOp op) {
-  return llvm::any_of(op->getRegions(),
-                      [](mlir::Region &region) { return !region.empty() && !region.getOps<ReduceOp>().empty(); });
-}
-
 Expr Nest::termsInFull(ReduceOp op, const Environment &outer, int consumer) {
   constexpr int64_t most = 4;
   if (isExponential(op.getKind()) || hasFlag(op) || hasInnerReduction(op))
@@ -198,10 +193,7 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   Func func = stage.func;
   Func partial(kernel.uniqueName(func.name() + "_partial"));
   stage.partial = partial;
-  // The rest of the last index is one vector, of which some lanes have no term. A reduction inside a term would be
-  // computed for these lanes as well, beyond the ends of tensors: then the rest is added term by term.
-  bool inLanes = !hasInnerReduction(op);
-  stage.inVectors = inLanes && isSumOfFloats(op) && isForVectors(stage);
+  stage.inVectors = isSumOfFloats(op) && isForVectors(stage);
   bool inVectors = stage.inVectors;
   int self = addStage(std::move(stage));
   Var lane("lane$");
@@ -230,21 +222,19 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
   // Of a long sum of floats, whole blocks of vectors are added by themselves; what is left starts their sum.
   bool isLong = op.getKind() == ReduceKind::Sum && mlir::isa<mlir::FloatType>(op.getType());
   Expr inBlocks = isLong ? whole / blockSize * blockSize : Expr(0);
+  // The rest of the last index is one vector, of which some lanes have no term.
   Expr left = sizes.back() % width;
-  RDom vectors(ranges(whole - inBlocks)), tail(ranges(inLanes ? (left + width - 1) / width : left));
+  RDom vectors(ranges(whole - inBlocks)), tail(ranges((left + width - 1) / width));
   runWhereFlagged(op, kernel, vectors);
   runWhereFlagged(op, kernel, tail);
-  if (inLanes)
-    tail.where(lane < left);
+  tail.where(lane < left);
   auto inVector = [&](Expr vector) { return vector * width + lane; };
-  auto ofTail = [&](RVar r) { return inLanes ? inVector(whole + r) : whole * width + r; };
   Expr value = reductionBody(op, inner, bindings(vectors, [&](RVar r) { return inVector(inBlocks + r); }), self);
-  Expr rest = reductionBody(op, inner, bindings(tail, ofTail), self);
+  Expr rest = reductionBody(op, inner, bindings(tail, [&](RVar r) { return inVector(whole + r); }), self);
   Func first = isLong ? Func(kernel.uniqueName(func.name() + "_vectors")) : partial;
   first(partialVars) = identity(op.getKind(), value.type());
   first(partialArguments) = combine(op.getKind(), first(partialArguments), value);
-  if (inLanes)
-    first(partialArguments) = combine(op.getKind(), first(partialArguments), rest);
+  first(partialArguments) = combine(op.getKind(), first(partialArguments), rest);
   if (isLong) {
     Stage firstStage;
     firstStage.kind = Stage::Kind::Lanes;
@@ -270,10 +260,7 @@ void Nest::addPartial(ReduceOp op, Environment &inner, std::vector<Var> stageVar
     partialArguments[0] = index;
     lanesValues.push_back(partial(partialArguments));
   }
-  std::vector<Expr> arguments(stageVars.begin(), stageVars.end());
   func(stageVars) = inVectors ? sumOfLanes(lanesValues) : combineTree(op.getKind(), lanesValues);
-  if (!inLanes)
-    func(arguments) = combine(op.getKind(), func(arguments), rest);
 }
 
 //===----------------------------------------------------------------------===//

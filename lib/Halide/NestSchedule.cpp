@@ -21,7 +21,8 @@ static Var vectorLoop() { return Var("vector$"); }
 
 LoopLevel Nest::level(const Stage &stage) {
   LoopLevel row = rowLoop ? LoopLevel(func, *rowLoop) : LoopLevel::root();
-  bool inRow = llvm::any_of(vars, [&](const Var &var) { return dependsOn(stage, var); });
+  auto isOfNest = [&](const Var &var) { return llvm::any_of(vars, [&](const Var &own) { return own.same_as(var); }); };
+  bool inRow = llvm::any_of(stage.vars, isOfNest);
   if (stage.vars.empty() || (stage.kind == Stage::Kind::Row && !inRow))
     return LoopLevel::root();
   if (stage.kind == Stage::Kind::Row || stage.kind == Stage::Kind::Rows || stage.kind == Stage::Kind::Parts)
@@ -33,8 +34,15 @@ LoopLevel Nest::level(const Stage &stage) {
     return LoopLevel(consumer.func, *stage.loop);
   if (stage.lanesOfPartial && !consumer.vars.empty())
     return LoopLevel(consumer.inVectors ? consumer.partial : consumer.func, consumer.vars[0]);
-  if (consumer.kind == Stage::Kind::Row)
-    return dependsOn(stage, consumer.vars[0]) ? LoopLevel(consumer.func, vectorLoop()) : row;
+  if (consumer.kind == Stage::Kind::Row) {
+    // Within the innermost loop over keys that it differs in.
+    if (dependsOn(stage, consumer.vars[0]))
+      return LoopLevel(consumer.func, vectorLoop());
+    for (const Var &var : consumer.vars)
+      if (dependsOn(stage, var) && !isOfNest(var))
+        return LoopLevel(consumer.func, var);
+    return row;
+  }
   return level(consumer);
 }
 

@@ -1,6 +1,7 @@
 //===- Tile.cpp - The tiled plan: what is computed -------------------------===//
 
 #include "Tile.h"
+#include "Hints.h"
 #include "Mathematics.h"
 
 using Halide::cast;
@@ -144,7 +145,7 @@ void Tile::defineWeights() {
     PlainRegion conditions(kernel, inside);
     kept = kept && conditions.expression(yielded(*condition));
   }
-  defineOnKeys(weights, {q, k}, {q, key}, select(kept, value, constant(type, 0)));
+  defineOnKeys(weights, {q, k}, {q, key}, unconditional(select(kept, value, constant(type, 0))));
 }
 
 /// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.

@@ -1,5 +1,6 @@
 //===- TileScore.cpp - The tiled plan: scores -------------------------------===//
 
+#include "Hints.h"
 #include "Mathematics.h"
 #include "Tile.h"
 #include "attn/Analysis/Cost.h"
@@ -240,11 +241,11 @@ Expr Tile::scoreAt(Expr key, bool whole, Expr largest) {
   if (largest.defined())
     value -= largest;
   if (whole)
-    return value;
+    return unconditional(value);
   Expr kept = firstKey + key < keyCount;
   if (softmax.getMask())
     kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
-  return select(kept, value, -infinity(value.type()));
+  return unconditional(select(kept, value, -infinity(value.type())));
 }
 
 void Tile::defineScore() {

@@ -86,6 +86,8 @@ Value Backward::readWide(OpBuilder &builder, Value tensor, ValueRange subscripts
   Value element = ReadOp::create(builder, tensor.getLoc(), tensor, subscripts);
   if (element.getType() == computeType)
     return element;
+  if (element.getType().isF64()) // an output that is declared as one
+    return arith::TruncFOp::create(builder, tensor.getLoc(), computeType, element);
   return arith::ExtFOp::create(builder, tensor.getLoc(), computeType, element);
 }
 

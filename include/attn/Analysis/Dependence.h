@@ -39,7 +39,11 @@ void walkFormula(mlir::Value value, llvm::function_ref<bool(mlir::Operation *)> 
 /// Whether `value` is made with a reduction.
 bool reduces(mlir::Value value);
 
-/// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`.
+/// Whether a term of `op`, or its condition, is made with a reduction.
+bool hasInnerReduction(ReduceOp op);
+
+/// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`. A term
+/// that has a reduction of its own is one for each step of a loop.
 bool isContiguous(ReduceOp op, mlir::Value lane);
 
 /// Whether `value` is what `read` gives times something else, or made of such by sums and choices: 0 where it is 0,
