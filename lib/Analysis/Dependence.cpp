@@ -133,6 +133,10 @@ bool attn::hasInnerReduction(ReduceOp op) {
       .wasInterrupted();
 }
 
+bool attn::hasReductionAround(ReduceOp op) {
+  return !hasInnerReduction(op) && anyInSlice(yielded(op.getBody()), llvm::IsaPred<ReduceOp>);
+}
+
 bool attn::isContiguous(ReduceOp op, Value lane) {
   bool alongReduction = false, alongLane = false;
   Value reduction = op.getBody().getArguments().back();

@@ -43,7 +43,7 @@ private:
 bool GpuTile::canStage(ReduceOp reduce, const Environment &environment) const {
   mlir::Value result = reduce.getResult();
   return staged < GpuTilePlan::stagedSums && reduce.getSizes().size() == 1 &&
-         mlir::isa<mlir::FloatType>(result.getType()) && environment.changesWith(result, q) &&
+         mlir::isa<mlir::FloatType>(result.getType()) && !hasReductionAround(reduce) && environment.changesWith(result, q) &&
          environment.changesWith(result, k);
 }
 

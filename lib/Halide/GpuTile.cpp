@@ -143,6 +143,12 @@ Expr GpuTile::addSum(Pairs &stage, ReduceOp reduce, Environment &environment) {
   inner.indices = environment.indices;
   RDom domain = loopOver(reversedSizes(kernel, reduce));
   bindReduction(reduce, inner, loopBindings(domain, domain.dimensions()));
+  if (hasReductionAround(reduce))
+    anyInSlice(yielded(reduce.getBody()), [&](mlir::Operation *op) {
+      if (mlir::isa<ReduceOp>(op))
+        inner.replace(op->getResult(0), GpuTileRegion(*this, environment, stage).expression(op->getResult(0)));
+      return false;
+    });
   PlainRegion lowering(kernel, inner);
   Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering), domain[0]);
   Func result(kernel.uniqueName(func.name() + "_product"));

@@ -164,6 +164,10 @@ void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain, co
     domain.where(loop < Halide::select(flag(op, kernel), steps, 0));
 }
 
+Expr whereFlagged(ReduceOp op, StepLowering &kernel, Expr result) {
+  return hasFlag(op) ? Halide::select(flag(op, kernel), result, identity(op.getKind(), result.type())) : result;
+}
+
 Expr atEachStep(ReduceKind kind, Expr term, const Halide::RVar &loop) {
   if (Halide::Internal::expr_uses_var(term, loop.name()))
     return term;

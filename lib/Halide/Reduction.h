@@ -51,6 +51,9 @@ void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain);
 /// The same for stages that are computed in `loop`, one of those of `domain`, which has `steps` at most.
 void runWhereFlagged(ReduceOp op, StepLowering &kernel, Halide::RDom &domain, const Halide::RVar &loop, int steps);
 
+/// The `result` of `op`, whose loops run only where its flag is set, if it has one: elsewhere nobody wrote it.
+Halide::Expr whereFlagged(ReduceOp op, StepLowering &kernel, Halide::Expr result);
+
 /// `term`, at every step of `loop`. Halide runs an update in those loops alone that stand in it: Σ_d 1 would be 1.
 Halide::Expr atEachStep(ReduceKind kind, Halide::Expr term, const Halide::RVar &loop);
 

@@ -187,7 +187,9 @@ private:
   Halide::Expr firstOfTile(int rows) const { return row / rows * rows; }
   Halide::Expr blockOfTile(int rows) const;
   /// `key` counts within the chunk.
-  Halide::Expr addProduct(ReduceOp op, const Environment &environment, Halide::Expr key);
+  /// A reduction at a row, and at `key` of the chunk if it changes with that.
+  Halide::Expr reductionAt(ReduceOp op, const Environment &environment, Halide::Expr key);
+  void addProduct(ReduceOp op, const Environment &environment);
   Environment bindTerm(const Environment &environment, ReduceOp op, llvm::ArrayRef<IndexBinding> indices,
                        const TileKey &key);
   Environment bindTerm(const Environment &environment, ReduceOp op, const Halide::RDom &domain, Halide::Expr last,

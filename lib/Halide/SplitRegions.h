@@ -49,7 +49,7 @@ private:
 };
 
 /// A term of a reduction at a key, for a tile of rows: what it reads at keys is seen to be the same for all of them;
-/// what it reads for a row is packed.
+/// what it reads for a row is packed. Reductions that it has stand around its own: a score within a sum.
 class KeyRegion : public RegionLowering {
 public:
   KeyRegion(Split &split, Environment &environment, Split::TileKey key, LaneMask mask = {})
@@ -57,7 +57,7 @@ public:
         first(split.ofBlock(environment, split.blockOfTile(key.rows))), key(std::move(key)), mask(std::move(mask)) {}
 
 protected:
-  Halide::Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
+  Halide::Expr reduce(ReduceOp op) override;
   Halide::Expr stored(mlir::Value value) override;
 
 private:

@@ -15,10 +15,9 @@ using Halide::Var;
 
 namespace attn::lowering {
 
-Expr SplitRegion::reduce(ReduceOp op) {
-  return environment.changesWith(op.getResult(), split.k) ? split.addProduct(op, environment, key)
-                                                          : split.addRowReduction(op, environment);
-}
+Expr SplitRegion::reduce(ReduceOp op) { return split.reductionAt(op, environment, key); }
+
+Expr KeyRegion::reduce(ReduceOp op) { return split.reductionAt(op, environment, key.key); }
 
 bool LaneMask::hides(mlir::Value value) const {
   return isThere.defined() &&
@@ -87,19 +86,28 @@ Expr Split::addPack(mlir::Value value, const PackedFormula &formula) {
   return found->func(call);
 }
 
-Expr Split::addProduct(ReduceOp reduce, const Environment &environment, Expr key) {
+Expr Split::reductionAt(ReduceOp reduce, const Environment &environment, Expr key) {
+  if (!environment.changesWith(reduce.getResult(), k))
+    return addRowReduction(reduce, environment);
+  auto isOf = [&](const Product &product) { return product.op == reduce; };
+  if (llvm::none_of(products, isOf))
+    addProduct(reduce, environment);
+  return whereFlagged(reduce, kernel, llvm::find_if(products, isOf)->func(key, row));
+}
+
+void Split::addProduct(ReduceOp reduce, const Environment &environment) {
   Product product;
   product.op = reduce;
   product.func = Func(kernel.uniqueName(func.name() + "_product"));
   IndexSet indices = dependence(reduce.getResult());
   mlir::Value keyArgument =
       *llvm::find_if(indices, [&](mlir::Value index) { return environment.changesWith(index, k); });
-  if (isContiguous(reduce, keyArgument))
+  // What terms have of other products lies key by key.
+  if (!hasReductionAround(reduce) && isContiguous(reduce, keyArgument))
     addContiguousProduct(environment, product);
   else
     addProductAlongKeys(environment, product);
   products.push_back(product);
-  return product.func(key, row);
 }
 
 /// Binds the indices of `op` to `indices`, and the key to `key`.

@@ -116,7 +116,9 @@ private:
   /// The state of a query of a tile at a column or, where there is a softmax, at a part of the row.
   Halide::Expr stateAt(Halide::Expr query, Halide::Expr part, int value = 0) const;
   Halide::RVar chunkLoop() const;
-  Halide::Expr addProduct(ReduceOp op, Environment &environment);
+  /// A reduction at the query, and at the key that `environment` has if it changes with that.
+  Halide::Expr reductionAt(ReduceOp op, Environment &environment);
+  void addProduct(ReduceOp op, Environment &environment);
   /// The element of a product that is of the query, and of the key that `environment` has.
   Halide::Expr productAt(Product &product, Environment &environment);
   Halide::Expr addQueryReduction(ReduceOp op, Environment &environment);

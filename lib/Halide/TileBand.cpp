@@ -135,10 +135,12 @@ RDom Tile::keysOfBand(const Band &band) const {
 }
 
 Expr Tile::productAt(Product &product, Environment &environment) {
-  if (!product.band)
-    return product.func(q, keyInChunk(environment));
-  Expr row = PlainRegion(kernel, environment).subscript(product.band->read, product.band->dimension);
-  return product.func(q, Halide::clamp(row - product.band->first, 0, bandSize() - 1));
+  Expr key = keyInChunk(environment);
+  if (product.band) {
+    Expr row = PlainRegion(kernel, environment).subscript(product.band->read, product.band->dimension);
+    key = Halide::clamp(row - product.band->first, 0, bandSize() - 1);
+  }
+  return whereFlagged(product.reduction.getDefiningOp<ReduceOp>(), kernel, product.func(q, key));
 }
 
 } // namespace attn::lowering

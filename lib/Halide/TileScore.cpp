@@ -14,8 +14,7 @@ using Halide::Var;
 namespace attn::lowering {
 
 Expr TileRegion::reduce(ReduceOp op) {
-  bool onKey = environment.changesWith(op.getResult(), tile.k);
-  return onKey && keyed ? tile.addProduct(op, environment) : tile.addQueryReduction(op, environment);
+  return keyed ? tile.reductionAt(op, environment) : tile.addQueryReduction(op, environment);
 }
 
 Expr TileRegion::stored(mlir::Value value) {
@@ -23,13 +22,14 @@ Expr TileRegion::stored(mlir::Value value) {
   return read && keyed && tile.isAcross(read, environment) ? tile.addTransposed(read, environment) : Expr();
 }
 
-/// The body of a product. What depends on the query but not on the key is packed once a tile.
+/// The body of a product. What depends on the query but not on the key is packed once a tile. Reductions that it has
+/// stand around its own: a score within a sum.
 class ProductRegion : public RegionLowering {
 public:
   ProductRegion(Tile &tile, Environment &environment) : RegionLowering(tile.kernel, environment), tile(tile) {}
 
 protected:
-  Expr reduce(ReduceOp) override { throw std::logic_error("a reduction within a product"); }
+  Expr reduce(ReduceOp op) override { return tile.reductionAt(op, environment); }
   Expr stored(mlir::Value value) override {
     if (tile.isNarrow(value, environment))
       return tile.addWidened(value, environment);
@@ -76,7 +76,16 @@ Expr Tile::addPack(const std::string &suffix, const PackedFormula &formula) {
   return pack(call);
 }
 
-Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
+Expr Tile::reductionAt(ReduceOp reduce, Environment &environment) {
+  if (!environment.changesWith(reduce.getResult(), k))
+    return addQueryReduction(reduce, environment);
+  auto isOf = [&](const Product &product) { return product.reduction == reduce.getResult(); };
+  if (llvm::none_of(products, isOf))
+    addProduct(reduce, environment);
+  return productAt(*llvm::find_if(products, isOf), environment);
+}
+
+void Tile::addProduct(ReduceOp reduce, Environment &environment) {
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, reduce);
   std::optional<PairFactors> factors = pairFactors(reduce, environment);
   Expr last = sizes[0];
@@ -97,7 +106,7 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
 
   Environment inner;
   inner.indices = environment.indices;
-  // What is ruled out is not even set to zero: nobody reads it.
+  // What is ruled out is not even set to zero.
   runWhereFlagged(reduce, kernel, product.keys, product.keys[1], static_cast<int>(plan.chunk));
   Halide::Type type = computeType(reduce.getType());
   product.sums(q, k, keyTile) = identity(reduce.getKind(), type);
@@ -127,7 +136,6 @@ Expr Tile::addProduct(ReduceOp reduce, Environment &environment) {
   Func &result = product.func;
   defineOnKeys(result, {q, k}, {q, keyOf(product.keys)}, product.sums(q, product.keys[0], product.keys[1]));
   products.push_back(product);
-  return productAt(product, environment);
 }
 
 /// The key that `environment` has, counted within the chunk.

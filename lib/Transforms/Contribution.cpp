@@ -192,6 +192,12 @@ Value attn::contribution(KernelOp kernel, ReadGradient read, StringRef name, Gra
     for (BlockArgument index : inOrder(dependence(subscript)))
       indices.insert(index);
   used.assign(indices.begin(), indices.end());
+  // What there is for each pair has the indices in the order of the pairs.
+  if (ReadOp pairs = readOfPairs(terms.gradient, used, facts))
+    llvm::stable_sort(used, [&](BlockArgument a, BlockArgument b) {
+      ValueRange order = pairs.getSubscripts();
+      return llvm::find(order, a) < llvm::find(order, b);
+    });
   // Pairs themselves are not copied, nor is what each place reads once.
   Scatter scatter(read.read, used);
   auto element = terms.gradient.getDefiningOp<ReadOp>();

@@ -164,7 +164,7 @@ SmallVector<TensorOp> PairTensors::sums() {
 static bool isDear(TensorOp tensor) {
   return tensor.getBody()
       .walk([](Operation *op) {
-        bool dear = isa<ReduceOp, DropoutOp>(op) || isFunction(op);
+        bool dear = isa<ReduceOp, DropoutOp>(op) || (isFunction(op) && !dependence(op->getResult(0)).empty());
         return dear ? WalkResult::interrupt() : WalkResult::advance();
       })
       .wasInterrupted();

@@ -24,6 +24,22 @@ def test_a_condition_that_is_a_reduction_for_each_term(kind, size):
         np.testing.assert_allclose(kernel(*arguments), kernel.reference(*arguments), rtol=0, atol=4e-6)
 
 
+@pytest.mark.parametrize("queries", [1, 20, 150])  # split, narrow and wide tiles
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_condition_that_is_one_for_all_terms_of_a_score(kind, queries, passes):
+    """Where it is false no score was written, and each was read."""
+    kernel = attn.compile(
+        f"""attention flagged(q: f32[M, D], k: f32[N, D], v: f32[N, E], limit: f32) {{
+          score[m, n]  = {kind}[d](q[m, d] * k[n, d] where limit > 0.5)
+          weight[m, n] = sigmoid(score[m, n])
+          out[m, e]    = sum[n](weight[m, n] * v[n, e])
+          return out }}"""
+    )
+    arguments = normal(queries, 7), normal(33, 7), normal(33, 9), float(passes)
+    np.testing.assert_allclose(kernel(*arguments), kernel.reference(*arguments), rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_a_softmax_over_two_indices_of_which_one_has_a_sum(rows):
     """The sum was looked for outside of the loop over its index: an internal error."""

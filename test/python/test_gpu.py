@@ -289,6 +289,22 @@ def test_wide_values(width):
     assert_equal(kernel, kernel(*arrays), kernel.reference(*arrays), TOLERANCE["f32"])
 
 
+@needs_opencl
+def test_a_sum_over_functions_of_a_score():
+    kernel = attn.compile(
+        """attention layered(q: f32[M, D], k: f32[N, D], v: f32[N, E], first: f32[U], second: f32[U]) {
+          score[m, n]  = sum[d](q[m, d] * k[n, d])
+          layer[m, n]  = sum[u](second[u] * relu(first[u] * score[m, n]))
+          weight[m, n] = softmax[n](score[m, n] + layer[m, n])
+          out[m, e]    = sum[n](weight[m, n] * v[n, e])
+          return out }""",
+        target="opencl",
+    )
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype("f") / 2 for shape in ((37, 5), (45, 5), (45, 9), (6,), (6,))]
+    assert_equal(kernel, kernel(*arrays), kernel.reference(*arrays), TOLERANCE["f32"])
+
+
 # The arguments of a launch: the kernel, blocks, threads, bytes of shared memory.
 LAUNCH = re.compile(r'halide_cuda_run\(cuda\[0\], "[^"]*", [^"]*?, (\d+), (\d+), (\d+), ([\d+*() ]+), \(void')
 

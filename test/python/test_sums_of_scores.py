@@ -40,7 +40,35 @@ def mixed(x, w, p, table):
     return torch.einsum("mc,mct->mt", p, torch.softmax(hidden @ table.T, -1))
 
 
+def layered(q, k, v, first, second, shift):
+    scores = dots(q, k)
+    hidden = torch.tanh(scores[..., None] * first + shift)
+    return torch.softmax(scores + hidden @ second, -1) @ v
+
+
+def cut_and_squared(q, k, v):
+    scores = dots(q, k).clamp(max=0.4)
+    return scores**2 @ v + (torch.softmax(scores, -1) ** 2).sum(-1, keepdim=True)
+
+
 CASES = {
+    "layers of a score": (
+        """attention a(q: f32[M, D], k: f32[N, D], v: f32[N, E], w1: f32[U], w2: f32[U], b1: f32[U]) {
+             score[m, n] = sum[d](q[m, d] * k[n, d])
+             layer[m, n] = sum[u](w2[u] * tanh(w1[u] * score[m, n] + b1[u]))
+             weight[m, n] = softmax[n](score[m, n] + layer[m, n])
+             out[m, e] = sum[n](weight[m, n] * v[n, e])
+             return out }""",
+        layered,
+    ),
+    "squares of scores beside squares of weights": (
+        """attention a(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {
+             score[m, n] = min(sum[d](q[m, d] * k[n, d]), 0.4)
+             weight[m, n] = softmax[n](score[m, n])
+             out[m, e] = sum[n](score[m, n] ** 2 * v[n, e]) + sum[n](weight[m, n] ** 2)
+             return out }""",
+        cut_and_squared,
+    ),
     "a score in the sum": (
         f"""attention a({HEADS}) {{
               out[b, h, m: M, e] = sum[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) * v[b, h, n, e])

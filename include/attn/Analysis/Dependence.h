@@ -42,6 +42,10 @@ bool reduces(mlir::Value value);
 /// Whether a term of `op`, or its condition, is made with a reduction.
 bool hasInnerReduction(ReduceOp op);
 
+/// Whether the terms of `op` are made of a reduction that stands around it, as those of `sum[u](w[u] * relu(x * score))`
+/// are: one value for all of them.
+bool hasReductionAround(ReduceOp op);
+
 /// Whether lanes should run along the last index of `op`: some read is contiguous in it, and none along `lane`. A term
 /// that has a reduction of its own is one for each step of a loop.
 bool isContiguous(ReduceOp op, mlir::Value lane);
