@@ -48,8 +48,14 @@ std::string StepLowering::uniqueName(llvm::StringRef base) {
   std::string name = withoutNumbers(base); // `base` may be what a Func is called
   if (isHalides(name))
     name += "_";
-  int count = names[name]++;
-  return count == 0 ? name : name + "_" + std::to_string(count);
+  int &count = names[name];
+  std::string unique = name;
+  while (count++ > 0) {
+    unique = name + "_" + std::to_string(count - 1);
+    if (names.emplace(unique, 1).second) // a tensor may be called so
+      break;
+  }
+  return unique;
 }
 
 Expr StepLowering::size(mlir::StringAttr name) {

@@ -93,7 +93,7 @@ private:
   llvm::DenseMap<mlir::Value, Halide::ImageParam> buffers;
   llvm::DenseMap<mlir::Value, Halide::Expr> scalars;
   std::map<std::string, Halide::Expr> sizes;
-  std::map<std::string, int> names;
+  std::map<std::string, int> names; ///< How often each was asked for, or made of another by its number.
 };
 
 /// How a tensor of this element type lies in memory; bool is one byte.
