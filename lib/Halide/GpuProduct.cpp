@@ -43,8 +43,8 @@ private:
 bool GpuTile::canStage(ReduceOp reduce, const Environment &environment) const {
   mlir::Value result = reduce.getResult();
   return staged < GpuTilePlan::stagedSums && reduce.getSizes().size() == 1 &&
-         mlir::isa<mlir::FloatType>(result.getType()) && !hasReductionAround(reduce) && environment.changesWith(result, q) &&
-         environment.changesWith(result, k);
+         mlir::isa<mlir::FloatType>(result.getType()) && !hasReductionAround(reduce) &&
+         environment.changesWith(result, q) && environment.changesWith(result, k);
 }
 
 /// Whether `value` is not the same for all rows of a tile.

@@ -16,6 +16,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   kernel.addPass(createAttnFlattenKeys());
   kernel.addPass(createAttnOutline({.differentiated = true}));
   kernel.addPass(createAttnSplitSums());
+  kernel.addPass(createAttnTableProducts());
   AttnDifferentiateOptions options;
   options.inputs.assign(inputs.begin(), inputs.end());
   manager.addPass(createAttnDifferentiate(options));

@@ -160,11 +160,11 @@ SmallVector<TensorOp> PairTensors::sums() {
   return found;
 }
 
-/// Whether an element costs more than arithmetic on what is there.
+/// Whether an element costs more than sums and products of what is there.
 static bool isDear(TensorOp tensor) {
   return tensor.getBody()
       .walk([](Operation *op) {
-        bool dear = isa<ReduceOp, DropoutOp>(op) || (isFunction(op) && !dependence(op->getResult(0)).empty());
+        bool dear = isa<ReduceOp, DropoutOp, arith::CmpFOp, arith::MaximumFOp, arith::MinimumFOp>(op) || isFunction(op);
         return dear ? WalkResult::interrupt() : WalkResult::advance();
       })
       .wasInterrupted();

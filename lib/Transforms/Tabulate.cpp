@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Distance.h"
 #include "Form.h"
 #include "Rewrites.h"
 #include "Scores.h"
@@ -21,7 +22,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Builders.h"
-#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace attn;
@@ -32,80 +32,6 @@ namespace attn {
 } // namespace attn
 
 namespace {
-
-/// A query and a key index, and which values depend on nothing of them but their distance.
-class Distance {
-public:
-  Distance(BlockArgument query, BlockArgument key) : query(query), key(key) {}
-
-  bool decides(Value value) {
-    auto [known, isNew] = decided.try_emplace(value, false);
-    if (isNew) {
-      bool result = isDecided(value); // which adds to the map
-      return decided[value] = result;
-    }
-    return known->second;
-  }
-
-  /// Whether a reduction or a function that changes with the distance computes `value`. Elements of a tensor here and
-  /// there, as those of a table of clipped distances, take no longer than neighbours do.
-  bool isCostly(Value value) const {
-    return anyInSlice(
-        value, [&](Operation *op) { return (isFunction(op) || isa<ReduceOp>(op)) && changes(op->getResult(0)); });
-  }
-
-private:
-  bool changes(Value value) const {
-    IndexSet used = dependence(value);
-    return used.contains(query) || used.contains(key);
-  }
-
-  bool isDecided(Value value) {
-    if (!changes(value))
-      return true;
-    if (std::optional<Place> place = placeOf(value); place && place->query + place->key == 0)
-      return true;
-    Operation *op = value.getDefiningOp();
-    return op && llvm::all_of(op->getOperands(), [&](Value operand) { return decides(operand); }) &&
-           llvm::all_of(op->getRegions(), [&](Region &region) { return region.empty() || decides(yielded(region)); });
-  }
-
-  /// An integer that is so many times the query, so many times the key, and what depends on neither.
-  struct Place {
-    int64_t query, key;
-  };
-
-  std::optional<Place> placeOf(Value value) const {
-    if (!isa<IntegerType>(value.getType()))
-      return std::nullopt;
-    if (value == query)
-      return Place{1, 0};
-    if (value == key)
-      return Place{0, 1};
-    if (!changes(value))
-      return Place{0, 0};
-    Operation *op = value.getDefiningOp();
-    if (!isa_and_nonnull<arith::AddIOp, arith::SubIOp, arith::MulIOp>(op))
-      return std::nullopt;
-    std::optional<Place> left = placeOf(op->getOperand(0)), right = placeOf(op->getOperand(1));
-    if (!left || !right)
-      return std::nullopt;
-    if (isa<arith::MulIOp>(op)) {
-      APInt factor;
-      Place place;
-      if (!matchPattern(op->getOperand(1), m_ConstantInt(&factor)) ||
-          llvm::MulOverflow(left->query, factor.getSExtValue(), place.query) ||
-          llvm::MulOverflow(left->key, factor.getSExtValue(), place.key))
-        return std::nullopt;
-      return place;
-    }
-    int sign = isa<arith::AddIOp>(op) ? 1 : -1;
-    return Place{left->query + sign * right->query, left->key + sign * right->key};
-  }
-
-  BlockArgument query, key;
-  llvm::DenseMap<Value, bool> decided;
-};
 
 /// A formula that is computed for every pair of some query and the key.
 struct DistanceFormula {

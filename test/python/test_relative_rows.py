@@ -85,14 +85,49 @@ def test_sixteen_bits(dtype):
     torch.testing.assert_close(kernel(*tensors, 1).double(), expected, rtol=2e-2, atol=2e-2)
 
 
-def test_gradients():
-    row, mask = "m - n + N - 1", "n <= m"
-    kernel = compiled(SPEC.format(row=row, mask=mask, dtype="f32"))
+BY_KEYS = """
+attention relative(q: f64[H, M, D], k: f64[H, N, D], v: f64[H, N, E], table: f64[H, T, D], far: i32) {{
+  row[m: M, n: N] = {row}
+  score[h, m, n]  = sum[d](q[h, m, d] * k[h, n, d]) + sum[d](k[h, n, d] * table[h, row[m, n], d])
+  weight[h, m, n] = softmax[n](score[h, m, n] where {mask})
+  out[h, m, e]    = sum[n](weight[h, m, n] * v[h, n, e])
+  return out
+}}
+"""
+
+
+def by_keys(row, mask, q, k, v, table, far):
+    m, n = torch.arange(q.shape[1])[:, None], torch.arange(k.shape[1])[None, :]
+    rows = ROWS[row](m, n, k.shape[1], far).clamp(0, table.shape[1] - 1)
+    score = q @ k.mT + torch.einsum("hnd,hmnd->hmn", k, table[:, rows])
+    weight = torch.softmax(score.masked_fill(~MASKS[mask](m, n), -torch.inf), -1)
+    return torch.nan_to_num(weight) @ v
+
+
+def assert_gradients_are_equal(kernel, formula, tensors):
+    weight = torch.randn_like(formula(*tensors))
+    for found, wanted in zip(*(torch.autograd.grad(each(*tensors), tensors, weight) for each in (kernel, formula))):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 9, 20), (65, 130, 23)])
+@pytest.mark.parametrize("row", ["m - n + N - 1", "max(m - n, 0)", "min(max(n - m, -far), far) + far", "n - m // 2"])
+def test_gradients(row, sizes):
+    """In double precision. Where the distance says which row it is, all rows are multiplied (attn-table-products)."""
+    M, N, T = sizes
     torch.manual_seed(0)
-    tensors = [torch.randn(*shape).requires_grad_() for shape in ((65, 7), (130, 7), (130, 5), (194, 7))]
-    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    weight = torch.randn(65, 5)
-    (kernel(*tensors, 11) * weight).sum().backward()
-    (relative(row, mask, *exact, far=11) * weight).sum().backward()
-    for found, wanted in zip(tensors, exact):
-        torch.testing.assert_close(found.grad, wanted.grad.float(), rtol=1e-3, atol=2e-5)
+    random = lambda *shape: torch.randn(*shape, dtype=torch.float64).requires_grad_()
+    mask = "n >= m - 70"
+    kernel = compiled(SPEC.format(row=row, mask=mask, dtype="f64"), lazy=True)
+    tensors = random(M, 7), random(N, 7), random(N, 5), random(T, 7)
+    assert_gradients_are_equal(lambda *t: kernel(*t, 11), lambda *t: relative(row, mask, *t, far=11), tensors)
+    keyed = compiled(BY_KEYS.format(row=row, mask=mask), lazy=True)
+    tensors = random(2, M, 7), random(2, N, 7), random(2, N, 5), random(2, T, 7)
+    assert_gradients_are_equal(lambda *t: keyed(*t, 11), lambda *t: by_keys(row, mask, *t, far=11), tensors)
+
+
+def test_a_backward_pass_multiplies_all_rows_of_a_table_once():
+    kernel = attn.compile(BY_KEYS.format(row="min(max(n - m, -far), far) + far", mask="true"), lazy=True)
+    text = kernel.grad()[1].emit("simplified")
+    assert '"score_table"(%h: H, %n: N, %row: T)' in text
+    assert "attn.pairs" in text

@@ -890,6 +890,48 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
   }];
 }
 
+def AttnTableProducts : Pass<"attn-table-products", "::attn::KernelOp"> {
+  let summary = "Multiplies all rows of a table that distances choose from, once";
+  let description = [{
+    A sum of products with the row of a table that the distance of two indices chooses, as clipped relative positions do, is read from
+    a tensor of the products with all rows. That is a product of matrices, and what it adds to gradients are two more. The pass runs
+    before attn-differentiate alone: a kernel for a few queries would multiply all rows for the few that it reads. A table whose
+    rows are counted by the sizes of the two indices is left as it is.
+
+    ```mlir
+    %position = attn.tensor "position"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %2 = arith.subi %n, %m : i64
+        %3 = attn.read %r[%2, %d] : !attn.tensor<[R, D], f32>
+        %4 = arith.mulf %1, %3 : f32
+        attn.yield %4 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %position_table = attn.tensor "position_table"(%n: N, %row: R) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %r[%row, %d] : !attn.tensor<[R, D], f32>
+        %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+        %3 = arith.mulf %2, %1 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %position = attn.tensor "position"(%m: M, %n: N) : f32 {
+      %0 = arith.subi %n, %m : i64
+      %1 = attn.read %position_table[%n, %0] : !attn.tensor<[N, R], f32>
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+}
+
 def AttnTabulate : Pass<"attn-tabulate", "::attn::KernelOp"> {
   let summary = "Computes once for a distance what no more than the distance decides";
   let description = [{

@@ -1,0 +1,68 @@
+//===- Distance.cpp - What the distance of two indices decides ------------===//
+
+#include "Distance.h"
+#include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Dependence.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace attn;
+
+bool Distance::decides(Value value) {
+  auto [known, isNew] = decided.try_emplace(value, false);
+  if (isNew) {
+    bool result = isDecided(value); // which adds to the map
+    return decided[value] = result;
+  }
+  return known->second;
+}
+
+bool Distance::isCostly(Value value) const {
+  return anyInSlice(value,
+                    [&](Operation *op) { return (isFunction(op) || isa<ReduceOp>(op)) && changes(op->getResult(0)); });
+}
+
+bool Distance::changes(Value value) const {
+  IndexSet used = dependence(value);
+  return used.contains(query) || used.contains(key);
+}
+
+bool Distance::isDecided(Value value) {
+  if (!changes(value))
+    return true;
+  if (std::optional<Place> place = placeOf(value); place && place->query + place->key == 0)
+    return true;
+  Operation *op = value.getDefiningOp();
+  return op && llvm::all_of(op->getOperands(), [&](Value operand) { return decides(operand); }) &&
+         llvm::all_of(op->getRegions(), [&](Region &region) { return region.empty() || decides(yielded(region)); });
+}
+
+std::optional<Distance::Place> Distance::placeOf(Value value) const {
+  if (!isa<IntegerType>(value.getType()))
+    return std::nullopt;
+  if (value == query)
+    return Place{1, 0};
+  if (value == key)
+    return Place{0, 1};
+  if (!changes(value))
+    return Place{0, 0};
+  Operation *op = value.getDefiningOp();
+  if (!isa_and_nonnull<arith::AddIOp, arith::SubIOp, arith::MulIOp>(op))
+    return std::nullopt;
+  std::optional<Place> left = placeOf(op->getOperand(0)), right = placeOf(op->getOperand(1));
+  if (!left || !right)
+    return std::nullopt;
+  if (isa<arith::MulIOp>(op)) {
+    APInt factor;
+    Place place;
+    if (!matchPattern(op->getOperand(1), m_ConstantInt(&factor)) ||
+        llvm::MulOverflow(left->query, factor.getSExtValue(), place.query) ||
+        llvm::MulOverflow(left->key, factor.getSExtValue(), place.key))
+      return std::nullopt;
+    return place;
+  }
+  int sign = isa<arith::AddIOp>(op) ? 1 : -1;
+  return Place{left->query + sign * right->query, left->key + sign * right->key};
+}

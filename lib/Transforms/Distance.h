@@ -1,0 +1,40 @@
+//===- Distance.h - What the distance of two indices decides ----*- C++ -*-===//
+
+#ifndef ATTN_TRANSFORMS_DISTANCE_H
+#define ATTN_TRANSFORMS_DISTANCE_H
+
+#include "attn/IR/Attn.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <optional>
+
+namespace attn {
+
+/// A query and a key index, and which values depend on nothing of them but their distance.
+class Distance {
+public:
+  Distance(mlir::BlockArgument query, mlir::BlockArgument key) : query(query), key(key) {}
+
+  bool decides(mlir::Value value);
+
+  /// Whether a reduction or a function that changes with the distance computes `value`. Elements of a tensor here and
+  /// there, as those of a table of clipped distances, take no longer than neighbours do.
+  bool isCostly(mlir::Value value) const;
+
+private:
+  /// An integer that is so many times the query, so many times the key, and what depends on neither.
+  struct Place {
+    int64_t query, key;
+  };
+
+  bool changes(mlir::Value value) const;
+  bool isDecided(mlir::Value value);
+  std::optional<Place> placeOf(mlir::Value value) const;
+
+  mlir::BlockArgument query, key;
+  llvm::DenseMap<mlir::Value, bool> decided;
+};
+
+} // namespace attn
+
+#endif // ATTN_TRANSFORMS_DISTANCE_H
