@@ -16,7 +16,7 @@ using Halide::Var;
 namespace attn::lowering {
 
 Nest::Nest(StepLowering &kernel, llvm::StringRef base, std::vector<Var> vars)
-    : func(kernel.uniqueName(base)), kernel(kernel), name(base), vars(std::move(vars)) {}
+    : func(kernel.uniqueName(base)), vars(std::move(vars)), kernel(kernel), name(base) {}
 
 int Nest::addStage(Stage stage) {
   stages.push_back(std::move(stage));

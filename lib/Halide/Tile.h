@@ -141,6 +141,13 @@ private:
   Environment::Subscript rowsOfTile(Band &band) const;
   Halide::RDom keysOfBand(const Band &band) const;
 
+  // Rows of tables beside what keys have.
+  /// Whether the distance of the query and the key decides one subscript of `read`, and neither changes another one.
+  bool isOfDistance(ReadOp read, const Environment &environment) const;
+  llvm::SmallVector<mlir::BlockArgument> indicesOfPair(mlir::Value value, const Environment &environment) const;
+  Halide::Expr addDistances(ReadOp read, const Environment &environment);
+  void scheduleDistances();
+
   // Pairs of bf16 numbers.
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
   Halide::Expr pairedTerm(const Product &product, ReduceOp op, const PairFactors &factors,
@@ -201,6 +208,7 @@ private:
   llvm::SmallVector<Halide::RDom, 2> maximumKeys, exponentialKeys, scoreKeys;
   std::vector<Product> products;
   std::vector<Halide::Func> bandRows; ///< The first and last rows of bands.
+  std::vector<Halide::Func> distances; ///< (distance, …): rows of tables.
   /// Reductions of queries alone that are Funcs.
   std::vector<std::pair<mlir::Value, Halide::Func>> rowReductions;
   std::vector<Halide::Func> packs;

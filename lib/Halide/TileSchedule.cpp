@@ -84,6 +84,7 @@ void Tile::schedule() {
 
   for (Func &row : bandRows)
     row.compute_at(state, chunkLoop());
+  scheduleDistances();
   // Stages over the keys of a chunk: queries innermost and unrolled, accumulators in registers where there are any.
   for (Product &product : products) {
     computeInChunk(product.func);

@@ -31,6 +31,8 @@ public:
 protected:
   Expr reduce(ReduceOp op) override { return tile.reductionAt(op, environment); }
   Expr stored(mlir::Value value) override {
+    if (auto read = value.getDefiningOp<ReadOp>(); read && tile.isOfDistance(read, environment))
+      return tile.addDistances(read, environment);
     if (tile.isNarrow(value, environment))
       return tile.addWidened(value, environment);
     bool isPacked = mlir::isa<mlir::FloatType>(value.getType()) && environment.changesWith(value, tile.q) &&

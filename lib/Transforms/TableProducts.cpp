@@ -16,12 +16,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Distance.h"
 #include "Product.h"
 #include "Rewrites.h"
 #include "Slice.h"
 #include "Statement.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Distance.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

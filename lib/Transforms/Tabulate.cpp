@@ -11,13 +11,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Distance.h"
 #include "Form.h"
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
 #include "Statement.h"
 #include "attn/Analysis/Cost.h"
+#include "attn/Analysis/Distance.h"
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -86,7 +86,7 @@ def test_sixteen_bits(dtype):
 
 
 BY_KEYS = """
-attention relative(q: f64[H, M, D], k: f64[H, N, D], v: f64[H, N, E], table: f64[H, T, D], far: i32) {{
+attention relative(q: {dtype}[H, M, D], k: {dtype}[H, N, D], v: {dtype}[H, N, E], table: {dtype}[H, T, D], far: i32) {{
   row[m: M, n: N] = {row}
   score[h, m, n]  = sum[d](q[h, m, d] * k[h, n, d]) + sum[d](k[h, n, d] * table[h, row[m, n], d])
   weight[h, m, n] = softmax[n](score[h, m, n] where {mask})
@@ -102,6 +102,27 @@ def by_keys(row, mask, q, k, v, table, far):
     score = q @ k.mT + torch.einsum("hnd,hmnd->hmn", k, table[:, rows])
     weight = torch.softmax(score.masked_fill(~MASKS[mask](m, n), -torch.inf), -1)
     return torch.nan_to_num(weight) @ v
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("mask", ["true", "n >= m - 70"])
+@pytest.mark.parametrize("row", ["m - n + N - 1", "min(max(n - m, -far), far) + far", "max(m, n)", "2 * m - n"])
+def test_rows_beside_what_keys_have(row, mask, sizes):
+    M, N, T = sizes
+    torch.manual_seed(sum(sizes))
+    tensors = [torch.randn(2, *shape) / 3 for shape in ((M, 7), (N, 7), (N, 17), (T, 7))]
+    found = compiled(BY_KEYS.format(row=row, mask=mask, dtype="f32"))(*tensors, 11)
+    wanted = by_keys(row, mask, *(tensor.double() for tensor in tensors), far=11)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=2e-6 * wanted.abs().max().item())
+
+
+def test_rows_of_sixteen_bits_beside_what_keys_have():
+    torch.manual_seed(1)
+    tensors = [torch.randn(2, *shape).div(3).bfloat16() for shape in ((70, 8), (130, 8), (130, 16), (23, 8))]
+    row = "min(max(n - m, -far), far) + far"
+    found = compiled(BY_KEYS.format(row=row, mask="true", dtype="bf16"))(*tensors, 11)
+    wanted = by_keys(row, "true", *(tensor.double() for tensor in tensors), far=11)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=2**-8 * wanted.abs().max().item())
 
 
 def assert_gradients_are_equal(kernel, formula, tensors):
@@ -121,13 +142,13 @@ def test_gradients(row, sizes):
     kernel = compiled(SPEC.format(row=row, mask=mask, dtype="f64"), lazy=True)
     tensors = random(M, 7), random(N, 7), random(N, 5), random(T, 7)
     assert_gradients_are_equal(lambda *t: kernel(*t, 11), lambda *t: relative(row, mask, *t, far=11), tensors)
-    keyed = compiled(BY_KEYS.format(row=row, mask=mask), lazy=True)
+    keyed = compiled(BY_KEYS.format(row=row, mask=mask, dtype="f64"), lazy=True)
     tensors = random(2, M, 7), random(2, N, 7), random(2, N, 5), random(2, T, 7)
     assert_gradients_are_equal(lambda *t: keyed(*t, 11), lambda *t: by_keys(row, mask, *t, far=11), tensors)
 
 
 def test_a_backward_pass_multiplies_all_rows_of_a_table_once():
-    kernel = attn.compile(BY_KEYS.format(row="min(max(n - m, -far), far) + far", mask="true"), lazy=True)
+    kernel = attn.compile(BY_KEYS.format(row="min(max(n - m, -far), far) + far", mask="true", dtype="f64"), lazy=True)
     text = kernel.grad()[1].emit("simplified")
     assert '"score_table"(%h: H, %n: N, %row: T)' in text
     assert "attn.pairs" in text

@@ -1,7 +1,7 @@
 //===- Distance.h - What the distance of two indices decides ----*- C++ -*-===//
 
-#ifndef ATTN_TRANSFORMS_DISTANCE_H
-#define ATTN_TRANSFORMS_DISTANCE_H
+#ifndef ATTN_ANALYSIS_DISTANCE_H
+#define ATTN_ANALYSIS_DISTANCE_H
 
 #include "attn/IR/Attn.h"
 #include "llvm/ADT/DenseMap.h"
@@ -37,4 +37,4 @@ private:
 
 } // namespace attn
 
-#endif // ATTN_TRANSFORMS_DISTANCE_H
+#endif // ATTN_ANALYSIS_DISTANCE_H

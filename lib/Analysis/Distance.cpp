@@ -1,6 +1,6 @@
 //===- Distance.cpp - What the distance of two indices decides ------------===//
 
-#include "Distance.h"
+#include "attn/Analysis/Distance.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 
