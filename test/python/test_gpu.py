@@ -290,6 +290,16 @@ def test_wide_values(width):
 
 
 @needs_opencl
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_as_many_rows_as_columns(count):
+    """Fewer than a block has: no bounds of the rows were found, and the call was an error."""
+    kernel = attn.compile(WIDE, target="opencl", sizes={"M": count, "E": count})
+    random = np.random.default_rng(count)
+    arrays = [random.standard_normal(shape).astype("f") for shape in ((count, 5), (45, 5), (45, count))]
+    assert_equal(kernel, kernel(*arrays), kernel.reference(*arrays), TOLERANCE["f32"])
+
+
+@needs_opencl
 def test_a_sum_over_functions_of_a_score():
     kernel = attn.compile(
         """attention layered(q: f32[M, D], k: f32[N, D], v: f32[N, E], first: f32[U], second: f32[U]) {
