@@ -182,6 +182,24 @@ def test_tensors_that_no_output_reads_are_not_checked():
     np.testing.assert_array_equal(kernel(X, i32(9)), [18.0])
 
 
+def test_a_backward_pass_checks_nothing_again():
+    """It has lost the condition that leaves out what is outside, and failed after a forward pass that had not."""
+    torch = pytest.importorskip("torch")
+    kernel = attn.compile(
+        """attention chosen(q: f32[M], k: f32[R], row: i32[N], length: i32) {
+          score[m, n] = q[m] * k[row[n]]
+          out[m]      = sum[n](score[m, n] where n < length)
+          return out }""",
+        check_bounds=True,
+    )
+    q, k = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 4.0, 5.0], requires_grad=True)
+    row = torch.tensor([2, 0, 9, -1], dtype=torch.int32)
+    kernel(q, k, row, 2).sum().backward()
+    assert q.grad.tolist() == [8.0, 8.0] and k.grad.tolist() == [3.0, 0.0, 3.0]
+    with pytest.raises(IndexError, match=r"k: dimension 0 \(R\) is 3, but its subscript in score is 9"):
+        kernel(q, k, row, 3)
+
+
 def test_several_subscripts_and_tensors_between():
     source = """
 attention f(x: f32[M, N], row: i32[K], column: i64[K], shift: i32 = 0) {

@@ -13,7 +13,8 @@ def AttnCheckBounds : Pass<"attn-check-bounds", "::mlir::ModuleOp"> {
     used is what a `where` or the mask of a softmax leaves out, what a weight that is masked is multiplied by, and the side of a
     `select`, `and` or `or` that does not matter; 0 and −1, which are outside no dimension, stand for it.
 
-    The pass comes first: it needs the front end's `attn.tensor`s. From there on the new kernel is one like all others.
+    The pass comes first: it needs the front end's `attn.tensor`s. From there on the new kernel is one like all others. A backward
+    kernel gets none: it reads at the subscripts of the forward kernel, which was checked when it was called.
 
     ```mlir
     %y = attn.tensor "y"(%m: M) : f32 {
