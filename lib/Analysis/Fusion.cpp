@@ -44,9 +44,12 @@ ReadOp attn::weightOfOneSoftmax(WeightedSumOp sum) {
 
 mlir::Value attn::logSumExpBeside(WeightedSumOp sum) {
   SoftmaxOp softmax = softmaxOf(sum);
-  if (!softmax || softmax.getLogsumexp().use_empty() ||
-      softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK ||
-      !llvm::equal(softmaxWeight(sum).getSubscripts().drop_back(), sum.getBody().getArguments().drop_back(2)))
+  if (!softmax)
+    return {};
+  mlir::ValueRange rows = softmaxWeight(sum).getSubscripts().drop_back();
+  auto own = sum.getBody().getArguments().drop_back(2);
+  if (softmax.getLogsumexp().use_empty() || softmax.getLogsumexp().getType().getRank() >= ATTN_MAX_REPEATED_RANK ||
+      !std::is_permutation(rows.begin(), rows.end(), own.begin(), own.end()))
     return {};
   bool isLater = llvm::all_of(softmax.getLogsumexp().getUsers(), [&](mlir::Operation *user) {
     while (!mlir::isa<KernelOp>(user->getParentOp()))

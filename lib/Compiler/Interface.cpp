@@ -193,7 +193,9 @@ ProgramInterface ProgramInterface::of(const LoweredProgram &kernel, const Kernel
         described.limit = describeLimit(*limit);
       for (const HalideArgument &argument : variant.arguments()) {
         int64_t number = first[argument.kind] + argument.index;
-        described.arguments.push_back(argument.isRepeated ? -1 - number : number);
+        if (argument.repeated)
+          number = -1 - static_cast<int64_t>(number | *argument.repeated << ATTN_REPEATED_BITS);
+        described.arguments.push_back(number);
       }
     }
   }

@@ -19,7 +19,7 @@ public:
       name(input.name);
     }
     for (const HalideArgument &argument : step.inputArguments)
-      list(argument.isRepeated);
+      list(argument.repeated.value_or(UINT64_MAX));
     for (const DerivedSize &size : step.derivedSizes) {
       name(size.argument.name);
       mutate(size.value);

@@ -230,6 +230,18 @@ void StepLowering::addOutput(Func func, HalideArgument argument) {
   outputArguments.push_back(argument);
 }
 
+/// The dimensions of the log-sum-exp of `sum`'s softmax in the order in which the sum has its rows: see HalideArgument.
+static uint64_t rowsOfLogSumExp(WeightedSumOp sum) {
+  mlir::ValueRange rows = softmaxWeight(sum).getSubscripts().drop_back();
+  unsigned rank = rows.size();
+  uint64_t order = 0;
+  for (unsigned dimension = 0; dimension < rank; ++dimension) {
+    mlir::Value index = sum.getBody().getArgument(rank - 1 - dimension);
+    order |= static_cast<uint64_t>(rank - 1 - (llvm::find(rows, index) - rows.begin())) << 4 * dimension;
+  }
+  return order;
+}
+
 void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value logSumExp) {
   Func result;
   if (kind == PlanKind::Split) {
@@ -252,7 +264,7 @@ void StepLowering::addFusedSum(WeightedSumOp sum, PlanKind kind, mlir::Value log
   }
   if (logSumExp) {
     HalideArgument place = storage.place(logSumExp);
-    place.isRepeated = true;
+    place.repeated = rowsOfLogSumExp(sum);
     outputArguments.push_back(place);
     result.output_buffers()[1].dim(0).set_stride(Expr()); // all elements of a row are one
   }

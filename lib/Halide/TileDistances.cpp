@@ -2,13 +2,13 @@
 //
 //   position[m, n] = sum[d](k[n, d] * r[n - m + M - 1, d])
 //
-// reads the row of a table that the distance of a query and a key decides, and multiplies it with what is the key's own:
-// no product of the queries with rows (TileBand.cpp). But the pairs of a tile and a chunk have few distances. The rows
-// of all of them are kept with distances side by side, so that the lanes of a vector, queries that follow one another,
-// are a vector there as well:
+// reads the row of a table that the distance of a query and a key decides, and multiplies it with what is the key's
+// own: no product of the queries with rows (TileBand.cpp). But the pairs of a tile and a chunk have few distances. The
+// rows of all of them are kept with distances side by side, so that the lanes of a vector, queries that follow one
+// another, are a vector there as well:
 //
-//   rows[t, d]     = r[row of the distance t, d]        t = m - n + (keys of a chunk) - 1, within the tile and the chunk
-//   position[m, n] = sum[d](k[n, d] * rows[m - n + …, d])
+//   rows[t, d]     = r[row of the distance t, d]        t = m - n + (keys of a chunk) - 1, within the tile and the
+//   chunk position[m, n] = sum[d](k[n, d] * rows[m - n + …, d])
 //
 //===----------------------------------------------------------------------===//
 

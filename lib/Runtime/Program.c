@@ -86,15 +86,16 @@ const attn_variant *attn_choose_variant(const attn_step *step, const int64_t *si
   return variant;
 }
 
-/* `buffer` with the first dimension of `like` before its own. */
-static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_halide_buffer *like,
+/* `buffer` with the first dimension of `like` before its own, which are in this order, four bits each. */
+static attn_halide_buffer repeat(const attn_halide_buffer *buffer, const attn_halide_buffer *like, int64_t order,
                                  attn_halide_dimension *dimensions) {
   attn_halide_buffer repeated = *buffer;
   repeated.dimensions = buffer->dimensions + 1;
   repeated.dimension = dimensions;
   dimensions[0] = like->dimension[0];
   dimensions[0].stride = 0;
-  memcpy(dimensions + 1, buffer->dimension, (size_t)buffer->dimensions * sizeof *dimensions);
+  for (int i = 0; i < buffer->dimensions; ++i)
+    dimensions[i + 1] = buffer->dimension[order >> 4 * i & 15];
   return repeated;
 }
 
@@ -112,10 +113,14 @@ int attn_run_step(const attn_signature *signature, const attn_run_state *call, c
   attn_halide_buffer repeated;
   attn_halide_dimension dimensions[ATTN_MAX_REPEATED_RANK];
   for (int64_t i = 0; i < variant->argument_count; ++i) {
-    int64_t number = variant->arguments[i];
-    call->selected[i] = call->arguments[number < 0 ? -1 - number : number];
-    if (number < 0) {
-      repeated = repeat(call->selected[i], call->selected[i - 1], dimensions);
+    int64_t number = variant->arguments[i], isRepeated = number < 0, order = 0;
+    if (isRepeated) {
+      order = (-1 - number) >> ATTN_REPEATED_BITS;
+      number = (-1 - number) & ((1 << ATTN_REPEATED_BITS) - 1);
+    }
+    call->selected[i] = call->arguments[number];
+    if (isRepeated) {
+      repeated = repeat(call->selected[i], call->selected[i - 1], order, dimensions);
       call->selected[i] = &repeated;
     }
   }

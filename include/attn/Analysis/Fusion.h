@@ -26,7 +26,7 @@ SoftmaxOp softmaxOf(WeightedSumOp sum);
 ReadOp weightOfOneSoftmax(WeightedSumOp sum);
 
 /// The log-sum-exp of that softmax, if it can be stored with the sum, whose state has it: its rows are the sum's, in
-/// their order, and all that needs it comes after the sum. Null otherwise, and where nobody needs it.
+/// any order, and all that needs it comes after the sum. Null otherwise, and where nobody needs it.
 mlir::Value logSumExpBeside(WeightedSumOp sum);
 
 /// Whether the weights of `sum` are those of a softmax as they are: no other factor, no condition.

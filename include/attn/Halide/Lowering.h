@@ -38,8 +38,9 @@ enum class HalideStage { Halide, Loops };
 struct HalideArgument {
   enum Kind { Input, Size, Output, Intermediate, Axis, Keys } kind;
   unsigned index;
-  /// It is given one dimension more, dimension 0 of the argument before it, along which it has the same elements.
-  bool isRepeated = false;
+  /// If it is repeated: it is given dimension 0 of the argument before it first, along which it has the same elements,
+  /// and then its own, dimension i in the bits from 4 · i on.
+  std::optional<uint64_t> repeated = std::nullopt;
 
   bool operator==(const HalideArgument &) const = default;
 };

@@ -85,7 +85,7 @@ typedef struct {
   int64_t at_most;
 } attn_limit;
 
-enum { ATTN_MAX_REPEATED_RANK = 16 };
+enum { ATTN_REPEATED_BITS = 20, ATTN_MAX_REPEATED_RANK = 10 };
 
 /* One function of a step, for the calls that are within its limit. */
 typedef struct {
@@ -93,8 +93,10 @@ typedef struct {
   int64_t argument_count;
   /* Numbers of what it gets: inputs come first, then sizes, outputs, intermediates. Then, for steps of blocks, where
    * the block begins along axis i and how far it goes (2 i and 2 i + 1 after the intermediates, for as many axes as any
-   * blocks have), and two numbers to write its keys to. -1 - number: with one dimension more, the first of the argument
-   * before it, along which it has the same elements. Such a tensor's rank is below ATTN_MAX_REPEATED_RANK. */
+   * blocks have), and two numbers to write its keys to. -1 - (number + 2^ATTN_REPEATED_BITS * order): with one
+   * dimension more, the first of the argument before it, along which it has the same elements; dimension i + 1 is then
+   * the one of its own that the four bits of `order` from 4 i on say. Such a tensor's rank is below
+   * ATTN_MAX_REPEATED_RANK. */
   const int64_t *arguments;
   int (*function)(void **); /* Halide's FUNCTION_argv; NULL: nobody reads the tensor, and it is not computed */
 } attn_variant;
