@@ -155,6 +155,14 @@ LogicalResult KernelOp::verifyRegions() {
   if (block.empty() || !isa<ReturnOp>(block.back()))
     return emitOpError() << "must end in attn.return";
 
+  int64_t outputs = getReturn().getNumOperands();
+  if (Attribute saved = (*this)->getAttr(savedName)) {
+    auto number = dyn_cast<IntegerAttr>(saved);
+    if (!number || number.getInt() < 0 || number.getInt() > outputs)
+      return emitOpError() << "attribute '" << savedName << "' must be a number of its " << outputs
+                           << " outputs, but is " << saved;
+  }
+
   llvm::DenseSet<StringAttr> known;
   for (StringAttr size : getSizeNames())
     known.insert(size);
@@ -197,6 +205,12 @@ SmallVector<StringAttr> KernelOp::getSizeNames() {
           names.push_back(name);
       });
   return names;
+}
+
+ValueRange KernelOp::getOwnOutputs() {
+  ValueRange outputs = getReturn().getOutputs();
+  auto saved = (*this)->getAttrOfType<IntegerAttr>(savedName);
+  return outputs.drop_back(saved ? saved.getInt() : 0);
 }
 
 SmallVector<KernelOp::Check> KernelOp::getChecks() {

@@ -128,6 +128,7 @@ static void returnExtremes(KernelOp kernel, TensorOp trace, const UsedSubscripts
   old.erase();
   trace.erase();
   eraseUnread(kernel);
+  kernel->removeAttr(KernelOp::savedName);
   kernel->setAttr(KernelOp::boundsName, builder.getArrayAttr(bounds));
 }
 

@@ -68,6 +68,8 @@ static void returnSaved(KernelOp kernel, const Backward &backward) {
   }
   for (StringRef name : backward.savedSums)
     add(find(name));
+  if (size_t saved = outputs.size() - returned.getOutputs().size())
+    kernel->setAttr(KernelOp::savedName, builder.getI64IntegerAttr(saved));
   ReturnOp::create(builder, returned.getLoc(), outputs, builder.getArrayAttr(types));
   returned.erase();
 }

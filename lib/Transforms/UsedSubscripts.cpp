@@ -189,7 +189,7 @@ void UsedSubscripts::useRead(ReadOp read, Scope &scope, Value condition) {
   }
   auto tensor = read.getTensor().getDefiningOp<TensorOp>();
   // All elements of an output are used anyway.
-  if (!tensor || llvm::is_contained(kernel.getReturn().getOutputs(), tensor.getResult()) || scopes > mostScopes)
+  if (!tensor || llvm::is_contained(kernel.getOwnOutputs(), tensor.getResult()) || scopes > mostScopes)
     return;
   Value value = yielded(tensor.getBody());
   if (!reachesChecked(value))
@@ -247,7 +247,8 @@ void UsedSubscripts::use(Value value, Scope &scope, Value condition) {
 }
 
 LogicalResult UsedSubscripts::find() {
-  for (Value output : kernel.getReturn().getOutputs()) {
+  // What a forward kernel saves may be anything where its own outputs do not use it.
+  for (Value output : kernel.getOwnOutputs()) {
     auto tensor = output.getDefiningOp<TensorOp>();
     if (!reachesChecked(yielded(tensor.getBody())))
       continue;

@@ -200,6 +200,25 @@ def test_a_backward_pass_checks_nothing_again():
         kernel(q, k, row, 3)
 
 
+def test_what_a_forward_pass_saves_is_not_checked():
+    """The log-sum-exps of pages that no weight reads."""
+    kernel = attn.compile(
+        """attention pages(q: f32[M], k: f32[R], row: i32[N], v: f32[N, P, E], y: f32[P], z: f32[N], length: i32) {
+          inner[m, n, p] = softmax[p](q[m] * k[row[n]] * y[p])
+          outer[m, n]    = softmax[n](q[m] * z[n] where n < length)
+          out[m, e]      = sum[n](outer[m, n] * sum[p](inner[m, n, p] * v[n, p, e]))
+          return out }""",
+        check_bounds=True,
+    )
+    random = np.random.default_rng(0)
+    q, k, v, y, z = (random.standard_normal(shape).astype("f") for shape in ((3,), (4,), (5, 2, 3), (2,), (5,)))
+    row = i32(0, 2, 3, 9, -1)
+    forward, _ = kernel.grad()
+    np.testing.assert_allclose(forward(q, k, row, v, y, z, 3)[0], kernel(q, k, row, v, y, z, 3), rtol=0, atol=1e-6)
+    with pytest.raises(IndexError, match=r"k: dimension 0 \(R\) is 4, but its subscript in inner is 9"):
+        forward(q, k, row, v, y, z, 4)
+
+
 def test_several_subscripts_and_tensors_between():
     source = """
 attention f(x: f32[M, N], row: i32[K], column: i64[K], shift: i32 = 0) {

@@ -7,6 +7,25 @@ import attn
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.parametrize("queries", [1, 20, 150])  # split, narrow and wide tiles
+def test_rows_of_weights_in_another_order_than_those_of_the_sum(queries):
+    """The log-sum-exp is stored with the sum, in its own order."""
+    source = """attention rows(q: f32[B, M, H, D], k: f32[N, B, H, D], v: f32[B, N, H, E]) {
+        weight[b, h, m, n] = softmax[n](sum[d](q[b, m, h, d] * k[n, b, h, d]))
+        out[m, b, h, e]    = sum[n](weight[b, h, m, n] * v[b, n, h, e])
+        lse[h, m, b]       = logsumexp[n](sum[d](q[b, m, h, d] * k[n, b, h, d]))
+        return out, lse }"""
+    kernel = attn.compile(source.replace("f32", "f64"), lazy=True)
+    assert "w_logsumexp" not in kernel.grad()[0].emit("plan")
+    shapes = (2, queries, 3, 5), (33, 2, 3, 5), (2, 33, 3, 7)
+    q, k, v = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
+    score = torch.einsum("bmhd,nbhd->bhmn", q, k)
+    expected = torch.einsum("bhmn,bnhe->mbhe", score.softmax(-1), v), score.logsumexp(-1).permute(1, 2, 0)
+    for found, wanted in zip(kernel(q, k, v), expected):
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    assert_gradients_are_those_of(source, (q, k, v), expected)
+
+
 def test_a_log_sum_exp_over_fewer_indices_than_a_softmax_of_the_same_scores():
     """They were taken for one: the gradient of `lse` was asked for as a scalar."""
     source = """attention both(q: f32[M, D], k: f32[N, D], v: f32[N, E]) {

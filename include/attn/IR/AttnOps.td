@@ -51,7 +51,8 @@ def Attn_KernelOp : Attn_Op<"kernel", [
       has this size.
 
     `attn.whole`, where it is given, says that each statement is computed as a whole, never for one block of rows after
-    the other (see the pass `attn-store-pairs`).
+    the other (see the pass `attn-store-pairs`). `attn.saved` is the number of outputs, the last ones, that the backward
+    kernel alone needs (see the pass `attn-differentiate`).
   }];
   let arguments = (ins
     SymbolNameAttr:$sym_name,
@@ -96,6 +97,10 @@ def Attn_KernelOp : Attn_Op<"kernel", [
     static constexpr ::llvm::StringRef boundsSuffix = ".bounds";
     /// Each statement of such a kernel is computed as a whole, never for one block of rows after the other.
     static constexpr ::llvm::StringRef wholeName = "attn.whole";
+    /// How many of the outputs, the last ones, are there for the backward kernel alone.
+    static constexpr ::llvm::StringRef savedName = "attn.saved";
+    /// The outputs before those.
+    ::mlir::ValueRange getOwnOutputs();
     /// What the names of the two kernels have that `attn-differentiate` makes of one.
     static constexpr ::llvm::StringRef forwardSuffix = "_forward", backwardSuffix = "_backward";
   }];
