@@ -15,6 +15,7 @@
 #include "attn/Analysis/Scan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace attn;
@@ -54,6 +55,8 @@ private:
     auto choice = dyn_cast_or_null<arith::SelectOp>(op);
     if (!choice)
       return {};
+    if (matchPattern(choice.getTrueValue(), m_AnyZeroFloat()))
+      return of(choice.getFalseValue(), tensor);
     if (!choosesZero(choice))
       return both(of(choice.getTrueValue(), tensor), of(choice.getFalseValue(), tensor));
     SmallVector<Value> masks = of(choice.getTrueValue(), tensor);

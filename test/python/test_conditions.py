@@ -74,6 +74,36 @@ def test_gradients_of_a_choice_within_a_choice(queries):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
+def test_gradients_of_choices_in_scores_visit_the_keys_of_the_mask():
+    """The gradient of a slope of 1 or 0.2 is a choice between 0 and the masked one, and was taken for one without a mask."""
+    torch = pytest.importorskip("torch")
+    kernel = attn.compile(
+        """attention edges(x: f64[N, H, D], a: f64[H, D], b: f64[H, D], source: i32[X], start: i32[N + 1]) {
+          to[n, h]            = sum[d](x[n, h, d] * a[h, d])
+          from[n, h]          = sum[d](x[n, h, d] * b[h, d])
+          sum_[h, m: N, e: X] = to[m, h] + from[source[e], h]
+          weight[h, m: N, e]  = softmax[e](max(sum_[h, m, e], 0.2 * sum_[h, m, e]) where start[m] <= e and e < start[m + 1])
+          out[m, h, d]        = sum[e](weight[h, m, e] * x[source[e], h, d])
+          return out }"""
+    )
+    plan = kernel.grad()[1].emit("plan")
+    assert plan.count("visited start[m] <= e < start[m + 1]") == plan.count(" stored") == 2
+    x, a, b = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((30, 2, 5), (2, 5), (2, 5)))
+    source, start = torch.randint(0, 30, (90,), dtype=torch.int32), torch.arange(0, 91, 3, dtype=torch.int32)
+
+    def formula(x, a, b):
+        to, source_of = (x * a).sum(-1), x[source.long()]
+        score = torch.nn.functional.leaky_relu(to.repeat_interleave(3, 0) + (source_of * b).sum(-1), 0.2)
+        weight = score.view(30, 3, 2).softmax(1)
+        return (weight[..., None] * source_of.view(30, 3, 2, 5)).sum(1)
+
+    weights = torch.randn(30, 2, 5, dtype=torch.float64)
+    outputs = kernel(x, a, b, source, start), formula(x, a, b)
+    torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
+    for found, wanted in zip(*(torch.autograd.grad(each, (x, a, b), weights) for each in outputs)):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+
+
 def test_gradients_of_an_output_that_is_wider_than_what_it_is_computed_in():
     torch = pytest.importorskip("torch")
     kernel = attn.compile(
