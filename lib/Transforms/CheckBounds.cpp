@@ -11,8 +11,8 @@
 // Where it is not used, 0 is not too little and −1 not too much for any size, 0 included. It is an ordinary kernel: the
 // passes simplify it and the plans make it fast. The runtime calls it first and compares.
 //
-// A backward pass has no such kernel: it reads at the subscripts of the forward pass, which is called before it, and has
-// lost the conditions that it does not need.
+// A backward pass has no such kernel: it reads at the subscripts of the forward pass, which is called before it, and
+// has lost the conditions that it does not need.
 //
 //===----------------------------------------------------------------------===//
 

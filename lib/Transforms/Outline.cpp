@@ -156,8 +156,16 @@ static bool isLayer(ReduceOp reduce, TensorOp tensor) {
   return ofPairs.size() >= 2 && !ofWeights.empty() && llvm::none_of(ofWeights, isOfPairs);
 }
 
+/// Whether `subscript` is an index, or is one added to what is the same for all, as where a part of a dimension begins.
+static bool isShiftedIndex(Value subscript) {
+  if (isa<BlockArgument>(subscript) || dependence(subscript).empty())
+    return true;
+  auto sum = subscript.getDefiningOp<arith::AddIOp>();
+  return sum && isShiftedIndex(sum.getLhs()) && isShiftedIndex(sum.getRhs()) && dependence(subscript).size() == 1;
+}
+
 /// Whether `reduce` is the same for some index of the formula around it, up to the score that it is a part of, and
-/// reads tensors at indices alone.
+/// reads tensors at such indices alone.
 static bool isShared(ReduceOp reduce, TensorOp tensor) {
   IndexSet used = dependence(reduce.getResult());
   if (reduce == soleReduction(tensor) || !isa<FloatType>(reduce.getType()) || used.empty())
@@ -174,7 +182,7 @@ static bool isShared(ReduceOp reduce, TensorOp tensor) {
   }
   return isSame && !anyInSlice(reduce.getResult(), [](Operation *op) {
            auto read = dyn_cast<ReadOp>(op);
-           return read && !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>);
+           return read && !llvm::all_of(read.getSubscripts(), isShiftedIndex);
          });
 }
 
