@@ -312,3 +312,27 @@ attn.kernel @sink(%x: !attn.tensor<[M, N], f32>, %s: !attn.tensor<[M, D], f32>) 
   }
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
+
+// For gradients, a sum that is the same for some index of the formula around it, also where it reads a part of a matrix
+// from some column on.
+// GRADIENT-LABEL: attn.kernel @part(
+// GRADIENT:         attn.tensor "layer_sum"(%u: U, %m: M)
+// GRADIENT:           attn.read %w[%u, %{{[0-9]+}}]
+// GRADIENT:         attn.tensor "layer"(%b: B, %u: U, %m: M)
+// GRADIENT:           attn.read %layer_sum[%u, %m]
+attn.kernel @part(%s: !attn.tensor<[B, M], f32>, %a: !attn.tensor<[H, M], f32>, %w: !attn.tensor<[U, 2 * H], f32>) {
+  %layer = attn.tensor "layer"(%b: B, %u: U, %m: M) : f32 {
+    %0 = attn.reduce sum(%h: H) : f32 {
+      %size = attn.size H
+      %3 = arith.addi %size, %h : i64
+      %4 = attn.read %w[%u, %3] : !attn.tensor<[U, 2 * H], f32>
+      %5 = attn.read %a[%h, %m] : !attn.tensor<[H, M], f32>
+      %6 = arith.mulf %4, %5 : f32
+      attn.yield %6 : f32
+    }
+    %1 = attn.read %s[%b, %m] : !attn.tensor<[B, M], f32>
+    %2 = arith.addf %0, %1 : f32
+    attn.yield %2 : f32
+  }
+  attn.return %layer : !attn.tensor<[B, U, M], f32> as f32
+}
