@@ -22,7 +22,8 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   manager.addPass(createAttnDifferentiate(options));
   OpPassManager &made = manager.nest<KernelOp>();
   made.addPass(createCSEPass());
-  made.addPass(createAttnFactorOut()); // before what gradients share is looked for
+  made.addPass(createAttnTableProducts()); // of gradients with the rows of values
+  made.addPass(createAttnFactorOut());     // before what gradients share is looked for
   made.addPass(createAttnAssociate());
 }
 

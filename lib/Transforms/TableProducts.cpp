@@ -18,6 +18,7 @@
 
 #include "Product.h"
 #include "Rewrites.h"
+#include "Scores.h"
 #include "Slice.h"
 #include "Statement.h"
 #include "attn/Analysis/Dependence.h"
@@ -170,8 +171,54 @@ static void inlineRows(KernelOp kernel) {
     substituteFormula(read, read.getTensor().getDefiningOp<TensorOp>());
 }
 
+/// Whether `value` is an element of a row that a distance may choose.
+static bool readsRow(Value value, ReduceOp sum) {
+  auto read = value.getDefiningOp<ReadOp>();
+  return read && llvm::any_of(read.getSubscripts(), [&](Value subscript) { return isOfPair(subscript, sum); });
+}
+
+/// Makes two sums of `sum[d](q[m, d] * (k[n, d] + r[n - m, d]))`.
+static void distribute(ReduceOp sum) {
+  if (sum.getKind() != ReduceKind::Sum || sum.isConditional() || !isa<FloatType>(sum.getType()))
+    return;
+  Product product = Product::of(yielded(sum.getBody()));
+  for (const Factor &factor : product.factors) {
+    SmallVector<Term> terms = termsOfSum(factor.value), rows;
+    llvm::copy_if(terms, std::back_inserter(rows), [&](const Term &term) { return readsRow(term.value, sum); });
+    llvm::erase_if(terms, [&](const Term &term) { return readsRow(term.value, sum); });
+    if (factor.inverse || terms.empty() || rows.size() != 1)
+      continue;
+    SmallVector<Factor> others = product.factors;
+    llvm::erase_if(others, [&](const Factor &other) { return other.value == factor.value; });
+    if (others.size() + 1 != product.factors.size()) // its square
+      return;
+    OpBuilder builder(sum);
+    auto sumOf = [&](ArrayRef<Term> chosen) {
+      return sumLike(sum, Value(), builder, [&](OpBuilder &builder, IRMapping &mapping) {
+        Value all;
+        for (const Term &term : chosen) {
+          Value value = cloneSlice(term.value, mapping, builder);
+          if (term.negative)
+            value = arith::NegFOp::create(builder, sum.getLoc(), value);
+          all = all ? arith::AddFOp::create(builder, sum.getLoc(), all, value).getResult() : value;
+        }
+        Value rest = multiply(others, product.negative, sum.getType(), mapping, builder, sum.getLoc());
+        return arith::MulFOp::create(builder, sum.getLoc(), rest, all).getResult();
+      });
+    };
+    Value ofRows = sumOf(rows), ofRest = sumOf(terms);
+    sum.getResult().replaceAllUsesWith(arith::AddFOp::create(builder, sum.getLoc(), ofRest, ofRows));
+    sum.erase();
+    return;
+  }
+}
+
 void TableProducts::runOnOperation() {
   inlineRows(getOperation());
+  SmallVector<ReduceOp> sums;
+  getOperation().walk([&](ReduceOp sum) { sums.push_back(sum); });
+  for (ReduceOp sum : sums)
+    distribute(sum);
   SmallVector<TableProduct> found;
   for (TensorOp tensor : getOperation().getBody().front().getOps<TensorOp>())
     tensor.getBody().walk([&](ReduceOp sum) {
