@@ -48,10 +48,14 @@ std::string StepLowering::uniqueName(llvm::StringRef base) {
   std::string name = withoutNumbers(base); // `base` may be what a Func is called
   if (isHalides(name))
     name += "_";
+  // In the source of a device's code what Halide calls name$1 is name_1.
+  std::string last = plan.gpu ? "_" : "";
+  if (llvm::isDigit(name.back()))
+    name += last;
   int &count = names[name];
   std::string unique = name;
   while (count++ > 0) {
-    unique = name + "_" + std::to_string(count - 1);
+    unique = name + "_" + std::to_string(count - 1) + last;
     if (names.emplace(unique, 1).second) // a tensor may be called so
       break;
   }

@@ -300,6 +300,23 @@ def test_as_many_rows_as_columns(count):
 
 
 @needs_opencl
+def test_tensors_that_are_named_as_parts_of_others_are():
+    """`weight_sum` is a tensor here, and what a softmax called `weight` adds up: one array in the device's source hid another."""
+    kernel = attn.compile(
+        """attention pages(q: f32[M], k: f32[N, P], v: f32[N, P, E]) {
+          score[m, n, p] = q[m] * k[n, p]
+          inner[m, n, p] = softmax[p](score[m, n, p])
+          weight[m, n]   = softmax[n](sum[p](inner[m, n, p] * score[m, n, p]))
+          out[m, e]      = sum[n, p](weight[m, n] * inner[m, n, p] * v[n, p, e])
+          return out }""",
+        target="opencl",
+    )
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype("f") for shape in ((5,), (9, 4), (9, 4, 3))]
+    assert_equal(kernel, kernel(*arrays), kernel.reference(*arrays), TOLERANCE["f32"])
+
+
+@needs_opencl
 def test_a_sum_over_functions_of_a_score():
     kernel = attn.compile(
         """attention layered(q: f32[M, D], k: f32[N, D], v: f32[N, E], first: f32[U], second: f32[U]) {
