@@ -123,6 +123,8 @@ void Tile::addProduct(ReduceOp reduce, Environment &environment) {
     bindReduction(reduce, terms, indices);
     ProductRegion lowering(*this, terms);
     Expr value = atEachStep(reduce.getKind(), reductionTerm(reduce, lowering, !hasFlag(reduce)), domain[0]);
+    if (reduce.isConditional())
+      value = unconditional(value);
     product.sums(q, k, keyTile) = combine(reduce.getKind(), product.sums(q, k, keyTile), value);
   };
   if (!factors) {
