@@ -119,8 +119,8 @@ static bool canRunHere(const Target &target) {
   return true;
 }
 
-/// `target` with the features that others imply, as Halide has them for a host: x86-64-linux-avx512_skylake has AVX2
-/// and 32 registers, too.
+/// `target` with the features that others imply, as Halide has them for a host: x86-64-linux-avx512_skylake has AVX2 and
+/// 32 registers, too.
 static Target withImplied(Target target) {
   auto imply = [&](Target::Feature given, std::initializer_list<Target::Feature> others) {
     for (Target::Feature other : others)

@@ -7,8 +7,8 @@
 // rows of all of them are kept with distances side by side, so that the lanes of a vector, queries that follow one
 // another, are a vector there as well:
 //
-//   rows[t, d]     = r[row of the distance t, d]        t = m - n + (keys of a chunk) - 1, within the tile and the
-//   chunk position[m, n] = sum[d](k[n, d] * rows[m - n + …, d])
+//   rows[t, d]     = r[row of the distance t, d]              t = m - n + (keys of a chunk) - 1, counted within both
+//   position[m, n] = sum[d](k[n, d] * rows[m - n + …, d])
 //
 //===----------------------------------------------------------------------===//
 

@@ -8,7 +8,9 @@
 //   position[b, h, m, n]         = position_table[b, h, n, min(max(n - m + K, 0), 2 * K - 1)]
 //
 // where gradients are wanted. A product of matrices, and a number for each pair, whose gradient is one as well; rather
-// than a product for each pair with a row of its own, three times over: the sum, its gradient by `k` and by `r`.
+// than a product for each pair with a row of its own, three times over: the sum, its gradient by `k` and by `r`. What a
+// row is added to before (`q * (k + r[...])`) gets a sum of its own. The same goes for what gradients multiply: those
+// of the weights are products with rows where values are added to rows of a table.
 //
 // The table has at most a row for each distance, M + N of them. A kernel for a few queries would multiply all of it, so
 // what has no gradient is left as it is; so is a table whose rows are counted by M or N, of which the products would be
@@ -177,7 +179,7 @@ static bool readsRow(Value value, ReduceOp sum) {
   return read && llvm::any_of(read.getSubscripts(), [&](Value subscript) { return isOfPair(subscript, sum); });
 }
 
-/// Makes two sums of `sum[d](q[m, d] * (k[n, d] + r[n - m, d]))`.
+/// Makes two sums of `sum[d](q[m, d] * (k[n, d] + r[n - m, d]))`, if one is such a product.
 static void distribute(ReduceOp sum) {
   if (sum.getKind() != ReduceKind::Sum || sum.isConditional() || !isa<FloatType>(sum.getType()))
     return;
@@ -195,6 +197,8 @@ static void distribute(ReduceOp sum) {
     OpBuilder builder(sum);
     auto sumOf = [&](ArrayRef<Term> chosen) {
       return sumLike(sum, Value(), builder, [&](OpBuilder &builder, IRMapping &mapping) {
+        for (BlockArgument index : dependence(sum.getResult()))
+          mapping.map(index, index);
         Value all;
         for (const Term &term : chosen) {
           Value value = cloneSlice(term.value, mapping, builder);
@@ -206,8 +210,13 @@ static void distribute(ReduceOp sum) {
         return arith::MulFOp::create(builder, sum.getLoc(), rest, all).getResult();
       });
     };
-    Value ofRows = sumOf(rows), ofRest = sumOf(terms);
-    sum.getResult().replaceAllUsesWith(arith::AddFOp::create(builder, sum.getLoc(), ofRest, ofRows));
+    auto ofRows = cast<ReduceOp>(sumOf(rows).getDefiningOp());
+    if (!TableProduct::of(ofRows)) {
+      ofRows.erase();
+      return;
+    }
+    Value all = arith::AddFOp::create(builder, sum.getLoc(), sumOf(terms), ofRows.getResult());
+    sum.getResult().replaceAllUsesWith(all);
     sum.erase();
     return;
   }

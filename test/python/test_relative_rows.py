@@ -147,6 +147,33 @@ def test_gradients(row, sizes):
     assert_gradients_are_equal(lambda *t: keyed(*t, 11), lambda *t: by_keys(row, mask, *t, far=11), tensors)
 
 
+SHIFTED = """
+attention shifted(q: f64[H, M, D], k: f64[H, N, D], v: f64[H, N, E], r: f64[T, D], s: f64[T, E], far: i32) {{
+  weight[h, m, n] = softmax[n](sum[d](q[h, m, d] * (k[h, n, d] - r[{row}, d])) where n >= m - 70)
+  out[h, m, e]    = sum[n](weight[h, m, n] * (v[h, n, e] + s[{row}, e]))
+  return out
+}}
+"""
+
+
+@pytest.mark.parametrize("rows", ["T", "M + N - 1"])
+@pytest.mark.parametrize("row", ["min(max(n - m, -far), far) + far", "n - m + M - 1", "max(m, n)"])
+def test_gradients_of_rows_that_are_added_to_keys_and_values(row, rows):
+    def formula(q, k, v, r, s):
+        m, n = torch.arange(9)[:, None], torch.arange(13)[None, :]
+        chosen = ROWS[row](m, n, 13, 4).clamp(0, 20)
+        score = q @ k.mT - torch.einsum("hmd,mnd->hmn", q, r[chosen])
+        weight = torch.softmax(score.masked_fill(~(n >= m - 70), -torch.inf), -1)
+        return weight @ v + torch.einsum("hmn,mne->hme", weight, s[chosen])
+
+    torch.manual_seed(2)
+    kernel = compiled(SHIFTED.format(row=row).replace("[T,", f"[{rows},"), lazy=True)
+    shapes = (2, 9, 5), (2, 13, 5), (2, 13, 7), (21, 5), (21, 7)
+    tensors = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    torch.testing.assert_close(kernel(*tensors, 4), formula(*tensors), rtol=1e-12, atol=1e-12)
+    assert_gradients_are_equal(lambda *t: kernel(*t, 4), formula, tensors)
+
+
 def test_a_backward_pass_multiplies_all_rows_of_a_table_once():
     kernel = attn.compile(BY_KEYS.format(row="min(max(n - m, -far), far) + far", mask="true", dtype="f64"), lazy=True)
     text = kernel.grad()[1].emit("simplified")

@@ -895,9 +895,10 @@ def AttnTableProducts : Pass<"attn-table-products", "::attn::KernelOp"> {
   let summary = "Multiplies all rows of a table that distances choose from, once";
   let description = [{
     A sum of products with the row of a table that the distance of two indices chooses, as clipped relative positions do, is read from
-    a tensor of the products with all rows. That is a product of matrices, and what it adds to gradients are two more. The pass runs
-    before attn-differentiate alone: a kernel for a few queries would multiply all rows for the few that it reads. A table whose
-    rows are counted by the sizes of the two indices is left as it is.
+    a tensor of the products with all rows. That is a product of matrices, and what it adds to gradients are two more. What a row is
+    added to before it is multiplied (`q * (k + r[...])`) gets a sum of its own. The pass runs before attn-differentiate and on what
+    that makes alone: a kernel for a few queries would multiply all rows for the few that it reads. A table whose rows are counted by
+    the sizes of the two indices is left as it is.
 
     ```mlir
     %position = attn.tensor "position"(%m: M, %n: N) : f32 {
