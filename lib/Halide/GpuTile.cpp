@@ -52,9 +52,9 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
   }
   column = take(ceilDivide(sizeOf(last), plan.columns)) * plan.columns + e;
   Expr row = take(ceilDivide(rowCount, plan.rows)) * plan.rows + q;
-  // Of conditions that have the same bound Halide makes one of the larger number, and finds no bounds in it.
-  auto alone = [](Expr condition) { return Halide::likely(condition); };
-  exists = {column < sizeOf(last), alone(row < rowCount)};
+  // Likely ones: of two conditions with the same bound Halide makes one of the larger number, and finds no bounds in
+  // it.
+  exists = {column < sizeOf(last), Halide::likely(row < rowCount)};
   indices.resize(shape.size());
   for (RowIndex &index : llvm::reverse(rows)) {
     bool isFirst = &index == &rows.front();
@@ -70,7 +70,7 @@ void GpuTile::findRows(llvm::ArrayRef<SharedKeys> shared) {
     }
     if (own->shared.group) {
       own->base = take(ceilDivide(size, own->count)) * own->count;
-      exists.push_back(alone(own->base + own->offset < size));
+      exists.push_back(Halide::likely(own->base + own->offset < size));
     }
     indices[position] = Halide::clamp(own->base + own->offset, 0, lastIndex(kernel, shape[position]));
   }

@@ -186,8 +186,7 @@ private:
   /// The first row of a tile of `rows`, and its block.
   Halide::Expr firstOfTile(int rows) const { return row / rows * rows; }
   Halide::Expr blockOfTile(int rows) const;
-  /// `key` counts within the chunk.
-  /// A reduction at a row, and at `key` of the chunk if it changes with that.
+  /// A reduction at a row, and at `key`, counted within the chunk, if it changes with that.
   Halide::Expr reductionAt(ReduceOp op, const Environment &environment, Halide::Expr key);
   void addProduct(ReduceOp op, const Environment &environment);
   Environment bindTerm(const Environment &environment, ReduceOp op, llvm::ArrayRef<IndexBinding> indices,

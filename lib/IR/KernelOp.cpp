@@ -155,9 +155,9 @@ LogicalResult KernelOp::verifyRegions() {
   if (block.empty() || !isa<ReturnOp>(block.back()))
     return emitOpError() << "must end in attn.return";
 
-  int64_t outputs = getReturn().getNumOperands();
   if (Attribute saved = (*this)->getAttr(savedName)) {
     auto number = dyn_cast<IntegerAttr>(saved);
+    int64_t outputs = getReturn().getNumOperands();
     if (!number || number.getInt() < 0 || number.getInt() > outputs)
       return emitOpError() << "attribute '" << savedName << "' must be a number of its " << outputs
                            << " outputs, but is " << saved;

@@ -143,31 +143,14 @@ static bool distribute(ReduceOp reduce, const PairFormula &formula) {
   auto ofTable = [&](Value value) { return readsTable(value, formula, queries); };
   auto isBoth = [&](const TermFactor &factor) {
     Operation *op = factor.value.getDefiningOp();
-    return !factor.divides && isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op) &&
+    return !factor.divides && isa_and_nonnull<arith::AddFOp, arith::SubFOp>(op) && op->hasOneUse() && // no square
            ofTable(op->getOperand(0)) != ofTable(op->getOperand(1)) &&
            llvm::all_of(op->getOperands(), [&](Value operand) { return formula.dependsOnKey(operand); });
   };
   auto *both = llvm::find_if(term.keys, isBoth);
   if (both == term.keys.end())
     return false;
-  Operation *sum = both->value.getDefiningOp();
-  OpBuilder builder(reduce);
-  Value parts[2];
-  for (unsigned part : {0, 1})
-    parts[part] = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
-      SmallVector<TermFactor> factors(term.rows);
-      llvm::append_range(factors, term.keys);
-      for (TermFactor &factor : factors)
-        factor.value = cloneSlice(factor.value == both->value ? sum->getOperand(part) : factor.value, mapping, inside);
-      return productOf({}, factors, inside, reduce.getLoc());
-    });
-  Value result = isa<arith::AddFOp>(sum)
-                     ? arith::AddFOp::create(builder, reduce.getLoc(), parts[0], parts[1]).getResult()
-                     : arith::SubFOp::create(builder, reduce.getLoc(), parts[0], parts[1]).getResult();
-  if (term.negative)
-    result = arith::NegFOp::create(builder, reduce.getLoc(), result);
-  reduce.getResult().replaceAllUsesWith(result);
-  reduce->erase();
+  attn::distribute(reduce, both->value.getDefiningOp());
   return true;
 }
 

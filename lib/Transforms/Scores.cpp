@@ -113,8 +113,9 @@ Value attn::sumLike(ReduceOp reduce, Value condition, OpBuilder &builder,
                               ValueRange(), Value(), static_cast<bool>(condition));
   IRMapping mapping;
   mapping.map(reduce.getBody().getArguments(), sum.getBody().getArguments());
-  Block &around = *reduce->getBlock(); // of a graph op
-  mapping.map(around.getArguments(), around.getArguments());
+  for (Block *around = reduce->getBlock(); !isa<KernelOp>(around->getParentOp());
+       around = around->getParentOp()->getBlock())
+    mapping.map(around->getArguments(), around->getArguments());
   OpBuilder inside = OpBuilder::atBlockEnd(&sum.getBody().front());
   Value value = term(inside, mapping);
   YieldOp::create(inside, location, value);
@@ -123,6 +124,26 @@ Value attn::sumLike(ReduceOp reduce, Value condition, OpBuilder &builder,
     YieldOp::create(inside, location, condition);
   }
   return sum;
+}
+
+void attn::distribute(ReduceOp reduce, Operation *both) {
+  OpBuilder builder(reduce);
+  Value parts[2];
+  for (unsigned part : {0, 1}) {
+    Value copy;
+    parts[part] = sumLike(reduce, {}, builder, [&](OpBuilder &inside, IRMapping &mapping) {
+      Value term = cloneSlice(yielded(reduce.getBody()), mapping, inside);
+      copy = mapping.lookup(both->getResult(0));
+      return term;
+    });
+    copy.replaceAllUsesWith(copy.getDefiningOp()->getOperand(part));
+    eraseUnused(parts[part].getDefiningOp<ReduceOp>().getBody().front());
+  }
+  Value result = isa<arith::AddFOp>(both)
+                     ? arith::AddFOp::create(builder, reduce.getLoc(), parts[0], parts[1]).getResult()
+                     : arith::SubFOp::create(builder, reduce.getLoc(), parts[0], parts[1]).getResult();
+  reduce.getResult().replaceAllUsesWith(result);
+  reduce->erase();
 }
 
 Value attn::negate(Value condition, OpBuilder &builder) {

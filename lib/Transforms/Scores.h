@@ -49,6 +49,10 @@ void splitOff(ReduceOp reduce, TensorOp tensor, const llvm::Twine &suffix);
 mlir::Value sumLike(ReduceOp reduce, mlir::Value condition, mlir::OpBuilder &builder,
                     llvm::function_ref<mlir::Value(mlir::OpBuilder &, mlir::IRMapping &)> term);
 
+/// Makes two sums of `reduce`, one for each operand of `both`: a sum or difference that is a factor of its terms, and
+/// used nowhere else.
+void distribute(ReduceOp reduce, mlir::Operation *both);
+
 /// not `condition`
 mlir::Value negate(mlir::Value condition, mlir::OpBuilder &builder);
 

@@ -41,6 +41,7 @@ namespace {
 /// A sum of products, one factor of which is a row of a table.
 struct TableProduct {
   ReduceOp sum;
+  SmallVector<Factor> factors; ///< Of its terms.
   ReadOp table;
   unsigned dimension = 0; ///< That of its rows.
 
@@ -50,7 +51,7 @@ struct TableProduct {
   bool hasRowForDistance();
   bool isOfMatrices();
 
-  static std::optional<TableProduct> of(ReduceOp sum);
+  static std::optional<TableProduct> of(ReduceOp sum, ArrayRef<Factor> factors);
 };
 
 struct TableProducts : attn::impl::AttnTableProductsBase<TableProducts> {
@@ -67,7 +68,7 @@ static bool shareNames(SizeAttr a, SizeAttr b) {
 /// What terms depend on, but for the row.
 IndexSet TableProduct::indicesBesideRow() {
   IndexSet indices;
-  for (const Factor &factor : Product::of(yielded(sum.getBody())).factors)
+  for (const Factor &factor : factors)
     if (factor.value != table.getResult())
       indices.insert(factor.indices.begin(), factor.indices.end());
   for (auto [number, subscript] : llvm::enumerate(table.getSubscripts()))
@@ -98,13 +99,13 @@ static bool isOfPair(Value subscript, ReduceOp sum) {
          llvm::none_of(sum.getBody().getArguments(), [&](BlockArgument index) { return used.contains(index); });
 }
 
-std::optional<TableProduct> TableProduct::of(ReduceOp sum) {
+std::optional<TableProduct> TableProduct::of(ReduceOp sum, ArrayRef<Factor> factors) {
   if (sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()) || sum.isConditional() ||
       hasInnerReduction(sum) || hasReductionAround(sum))
     return std::nullopt;
-  TableProduct found{sum, {}};
+  TableProduct found{sum, SmallVector<Factor>(factors), {}};
   unsigned count = 0;
-  for (const Factor &factor : Product::of(yielded(sum.getBody())).factors)
+  for (const Factor &factor : factors)
     if (auto read = factor.value.getDefiningOp<ReadOp>(); read && !factor.inverse)
       for (auto [dimension, subscript] : llvm::enumerate(read.getSubscripts()))
         if (isOfPair(subscript, sum)) {
@@ -129,13 +130,12 @@ static void multiplyTable(TableProduct product) {
   statement.axes.push_back({"row", product.rows()});
   statement.term = [&](OpBuilder &builder, Indices indices) {
     IRMapping mapping;
-    SmallVector<BlockArgument> all(others);
-    llvm::append_range(all, summed);
-    SmallVector<Value> places(indices), subscripts;
-    Value row = indices[others.size()];
-    places.erase(places.begin() + others.size());
-    for (auto [index, place] : llvm::zip_equal(all, places))
+    for (auto [index, place] : llvm::zip(others, indices))
       mapping.map(index, place);
+    Value row = indices[others.size()];
+    for (auto [index, place] : llvm::zip_equal(summed, indices.drop_front(others.size() + 1)))
+      mapping.map(index, place);
+    SmallVector<Value> subscripts;
     for (auto [dimension, subscript] : llvm::enumerate(product.table.getSubscripts()))
       subscripts.push_back(dimension == product.dimension ? row : cloneSlice(subscript, mapping, builder));
     Value element = ReadOp::create(builder, sum.getLoc(), product.table.getTensor(), subscripts);
@@ -173,52 +173,19 @@ static void inlineRows(KernelOp kernel) {
     substituteFormula(read, read.getTensor().getDefiningOp<TensorOp>());
 }
 
-/// Whether `value` is an element of a row that a distance may choose.
-static bool readsRow(Value value, ReduceOp sum) {
-  auto read = value.getDefiningOp<ReadOp>();
-  return read && llvm::any_of(read.getSubscripts(), [&](Value subscript) { return isOfPair(subscript, sum); });
-}
-
 /// Makes two sums of `sum[d](q[m, d] * (k[n, d] + r[n - m, d]))`, if one is such a product.
-static void distribute(ReduceOp sum) {
-  if (sum.getKind() != ReduceKind::Sum || sum.isConditional() || !isa<FloatType>(sum.getType()))
-    return;
+static void distributeRow(ReduceOp sum) {
   Product product = Product::of(yielded(sum.getBody()));
-  for (const Factor &factor : product.factors) {
-    SmallVector<Term> terms = termsOfSum(factor.value), rows;
-    llvm::copy_if(terms, std::back_inserter(rows), [&](const Term &term) { return readsRow(term.value, sum); });
-    llvm::erase_if(terms, [&](const Term &term) { return readsRow(term.value, sum); });
-    if (factor.inverse || terms.empty() || rows.size() != 1)
+  for (auto [position, factor] : llvm::enumerate(product.factors)) {
+    Operation *both = factor.value.getDefiningOp();
+    if (factor.inverse || !isa_and_nonnull<arith::AddFOp, arith::SubFOp>(both) || !both->hasOneUse())
       continue;
-    SmallVector<Factor> others = product.factors;
-    llvm::erase_if(others, [&](const Factor &other) { return other.value == factor.value; });
-    if (others.size() + 1 != product.factors.size()) // its square
-      return;
-    OpBuilder builder(sum);
-    auto sumOf = [&](ArrayRef<Term> chosen) {
-      return sumLike(sum, Value(), builder, [&](OpBuilder &builder, IRMapping &mapping) {
-        for (BlockArgument index : dependence(sum.getResult()))
-          mapping.map(index, index);
-        Value all;
-        for (const Term &term : chosen) {
-          Value value = cloneSlice(term.value, mapping, builder);
-          if (term.negative)
-            value = arith::NegFOp::create(builder, sum.getLoc(), value);
-          all = all ? arith::AddFOp::create(builder, sum.getLoc(), all, value).getResult() : value;
-        }
-        Value rest = multiply(others, product.negative, sum.getType(), mapping, builder, sum.getLoc());
-        return arith::MulFOp::create(builder, sum.getLoc(), rest, all).getResult();
-      });
-    };
-    auto ofRows = cast<ReduceOp>(sumOf(rows).getDefiningOp());
-    if (!TableProduct::of(ofRows)) {
-      ofRows.erase();
-      return;
+    for (Value part : both->getOperands()) {
+      SmallVector<Factor> factors = product.factors;
+      factors[position] = {part, false, dependence(part)};
+      if (TableProduct::of(sum, factors))
+        return distribute(sum, both);
     }
-    Value all = arith::AddFOp::create(builder, sum.getLoc(), sumOf(terms), ofRows.getResult());
-    sum.getResult().replaceAllUsesWith(all);
-    sum.erase();
-    return;
   }
 }
 
@@ -227,11 +194,11 @@ void TableProducts::runOnOperation() {
   SmallVector<ReduceOp> sums;
   getOperation().walk([&](ReduceOp sum) { sums.push_back(sum); });
   for (ReduceOp sum : sums)
-    distribute(sum);
+    distributeRow(sum);
   SmallVector<TableProduct> found;
   for (TensorOp tensor : getOperation().getBody().front().getOps<TensorOp>())
     tensor.getBody().walk([&](ReduceOp sum) {
-      if (std::optional<TableProduct> product = TableProduct::of(sum))
+      if (auto product = TableProduct::of(sum, Product::of(yielded(sum.getBody())).factors))
         found.push_back(*product);
     });
   for (TableProduct &product : found)

@@ -40,6 +40,17 @@ attn.kernel @k(%x: f32) {
 // -----
 
 // K7
+// expected-error @+1 {{attribute 'attn.saved' must be a number of its 1 outputs, but is 2}}
+attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.saved = 2} {
+  %y = attn.tensor "y"(%n: N) : f32 {
+    %0 = attn.read %x[%n] : !attn.tensor<[N], f32>
+    attn.yield %0 : f32
+  }
+  attn.return %y : !attn.tensor<[N], f32> as f32
+}
+
+// -----
+
 // expected-error @+1 {{attribute 'attn.bounds' must be a list of one element for two of 1 outputs, but is []}}
 attn.kernel @k(%x: !attn.tensor<[N], f32>) attributes {attn.bounds = []} {
   %z = attn.tensor "z"(%n: N) : f32 {

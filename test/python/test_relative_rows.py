@@ -125,6 +125,22 @@ def test_rows_of_sixteen_bits_beside_what_keys_have():
     torch.testing.assert_close(found.double(), wanted, rtol=0, atol=2**-8 * wanted.abs().max().item())
 
 
+@pytest.mark.parametrize("queries", [1, 20, 100])
+def test_squares_of_a_key_and_a_row(queries):
+    """They were taken for the sum of the squares of each."""
+    kernel = compiled(
+        """attention squares(q: f32[M, D], k: f32[N, D], v: f32[N, E], r: f32[T, D]) {
+          weight[m, n] = softmax[n](sum[d](q[m, d] * (k[n, d] + r[n - m + M - 1, d]) ** 2))
+          out[m, e]    = sum[n](weight[m, n] * v[n, e])
+          return out }"""
+    )
+    torch.manual_seed(0)
+    q, k, v, r = (torch.randn(shape) / 2 for shape in ((queries, 5), (30, 5), (30, 4), (queries + 29, 5)))
+    rows = torch.arange(30)[None, :] - torch.arange(queries)[:, None] + queries - 1
+    score = torch.einsum("md,mnd->mn", q.double(), (k[None] + r[rows]).double() ** 2)
+    torch.testing.assert_close(kernel(q, k, v, r).double(), score.softmax(-1) @ v.double(), rtol=0, atol=2e-6)
+
+
 def assert_gradients_are_equal(kernel, formula, tensors):
     weight = torch.randn_like(formula(*tensors))
     for found, wanted in zip(*(torch.autograd.grad(each(*tensors), tensors, weight) for each in (kernel, formula))):

@@ -15,6 +15,7 @@ class Distance {
 public:
   Distance(mlir::BlockArgument query, mlir::BlockArgument key) : query(query), key(key) {}
 
+  /// Whether `value` is the same for all pairs of the two indices that are as far from each other.
   bool decides(mlir::Value value);
 
   /// Whether a reduction or a function that changes with the distance computes `value`. Elements of a tensor here and
