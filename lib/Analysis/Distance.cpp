@@ -19,6 +19,19 @@ bool Distance::decides(Value value) {
   return known->second;
 }
 
+bool Distance::choosesRows(Value value) {
+  if (!dependence(value).contains(query))
+    return true;
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getNumRegions())
+    return false;
+  auto read = dyn_cast<ReadOp>(op);
+  if (!read)
+    return llvm::all_of(op->getOperands(), [&](Value operand) { return choosesRows(operand); });
+  auto changing = llvm::make_filter_range(read.getSubscripts(), [&](Value subscript) { return changes(subscript); });
+  return isa<FloatType>(read.getType()) && llvm::hasSingleElement(changing) && decides(*changing.begin());
+}
+
 bool Distance::isCostly(Value value) const {
   return anyInSlice(value,
                     [&](Operation *op) { return (isFunction(op) || isa<ReduceOp>(op)) && changes(op->getResult(0)); });
@@ -65,4 +78,16 @@ std::optional<Distance::Place> Distance::placeOf(Value value) const {
   }
   int sign = isa<arith::AddIOp>(op) ? 1 : -1;
   return Place{left->query + sign * right->query, left->key + sign * right->key};
+}
+
+static bool shareNames(SizeAttr a, SizeAttr b) {
+  bool found = false;
+  a.forEachName([&](StringAttr name) { b.forEachName([&](StringAttr other) { found |= name == other; }); });
+  return found;
+}
+
+bool attn::choosesFewRows(Value row, SizeAttr rows) {
+  SmallVector<BlockArgument> pair = inOrder(dependence(row));
+  auto counts = [&](BlockArgument index) { return shareNames(rows, indexSize(index)); };
+  return pair.size() == 2 && llvm::none_of(pair, counts) && Distance(pair[0], pair[1]).decides(row);
 }

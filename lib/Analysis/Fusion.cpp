@@ -98,12 +98,15 @@ bool attn::isFusible(WeightedSumOp op) {
          (!softmax.getMask() || bodyOf(softmax.getMask()).getOps<ReduceOp>().empty());
 }
 
+bool attn::hasValuesOfPairs(WeightedSumOp op) {
+  return static_cast<int64_t>(op.getQuery()) >= 0 &&
+         dependence(yielded(op.getBody(), 1)).contains(op.getBody().getArgument(op.getQuery()));
+}
+
 bool attn::isTileable(WeightedSumOp op) {
   if (static_cast<int64_t>(op.getQuery()) < 0 || !isFusible(op))
     return false;
   mlir::Value query = op.getBody().getArgument(op.getQuery());
-  if (dependence(yielded(op.getBody(), 1)).contains(mlir::cast<mlir::BlockArgument>(query)))
-    return false;
   ReadOp read = softmaxWeight(op);
   return !read || llvm::is_contained(read.getSubscripts(), query);
 }

@@ -38,7 +38,7 @@ bool Attention::isValue(mlir::Value tensor) {
 }
 
 mlir::BlockArgument Attention::queryIndex() {
-  bool hasQuery = static_cast<int64_t>(sum.getQuery()) >= 0;
+  bool hasQuery = static_cast<int64_t>(sum.getQuery()) >= 0 && !hasValuesOfPairs(sum);
   return hasQuery ? sum.getBody().getArgument(sum.getQuery()) : mlir::BlockArgument();
 }
 

@@ -33,7 +33,7 @@ Scatter::Scatter(StepLowering &kernel, DefinitionOpInterface op)
   for (unsigned position = rank; position-- > 0;)
     (placed.isPlace(position) ? along : other).push_back(vars[rank - 1 - position]);
   hasLanes = !placed.isPlace(rank - 1);
-  isShared = kernel.isInBlocks() && !hasLanes;
+  isShared = kernel.isInBlocks() && !hasLanes && placed.sum.getSizes().size() > 1;
 }
 
 /// Adds up the terms; the sum at an element.
@@ -129,6 +129,13 @@ void Scatter::schedule() {
   for (const Var &var : other)
     if (!var.same_as(vars[0]))
       outer.push_back(var);
+  Var rows("rows$"), row("row$");
+  bool hasRows = !hasLanes && !outer.empty();
+  if (hasRows) {
+    func.split(outer.front(), rows, row, rowsAtOnce, TailStrategy::GuardWithIf);
+    order.push_back(row);
+    outer.front() = rows;
+  }
   order.insert(order.end(), outer.begin(), outer.end());
   func.reorder(order);
   for (const Var &var : outer)
@@ -146,6 +153,12 @@ void Scatter::schedule() {
       inside.push_back(terms[dimension]);
     totals.bound_storage(first, width);
     totals.update().split(first, first, lane, width, TailStrategy::GuardWithIf).vectorize(lane).reorder(inside);
+  }
+  if (hasRows) {
+    std::vector<Halide::VarOrRVar> inside = {other.front()};
+    for (int dimension = 0; dimension < terms.dimensions(); ++dimension)
+      inside.push_back(terms[dimension]);
+    totals.update().reorder(inside).unroll(other.front(), rowsAtOnce, TailStrategy::GuardWithIf);
   }
   if (isShared) {
     totals.parallel(share);

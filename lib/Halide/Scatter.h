@@ -7,8 +7,10 @@
 //     for i:  total[clamp(g(i))] += term[i, d]
 //     for j:  y[j, d] = the formula around the sum
 //
-// Lanes are elements along d. Where there is no such index the terms of a block are shared out over a fixed number of
-// totals, so that several threads can add, and results do not depend on how many.
+// Lanes are elements along d. Where there is no such index, a few rows of another one take turns: each sum waits for
+// the one before it, if both have the same place. The terms of a block are shared out over a fixed number of totals
+// then, so that several threads can add, and results do not depend on how many; unless rows of the block have totals of
+// their own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,6 +34,8 @@ public:
 private:
   /// Totals of which each has its share of the terms: of one of their indices, equal parts.
   static constexpr int shareCount = 8;
+  /// Rows that take turns.
+  static constexpr int rowsAtOnce = 4;
 
   Halide::Expr addTotals();
 

@@ -148,6 +148,18 @@ void Tile::defineWeights() {
   defineOnKeys(weights, {q, k}, {q, key}, unconditional(select(kept, value, constant(type, 0))));
 }
 
+/// Lets `environment` take from Funcs what `value` has of rows of tables, and of narrow numbers.
+void Tile::keepInChunk(mlir::Value value, Environment &environment) {
+  auto read = value.getDefiningOp<ReadOp>();
+  if (read && isOfDistance(read, environment))
+    environment.replace(value, addDistances(read, environment));
+  else if (isNarrow(value, environment))
+    environment.replace(value, addWidened(value, environment));
+  else if (mlir::Operation *op = value.getDefiningOp())
+    for (mlir::Value operand : op->getOperands())
+      keepInChunk(operand, environment);
+}
+
 /// Blocks of keys, then blocks: as the row's sum, so that no chain of additions is long.
 void Tile::defineOutput() {
   Halide::Type type = computeType(op.getResult().getType().getElementType());
@@ -163,15 +175,11 @@ void Tile::defineOutput() {
     IndexBinding binding = keyBinding(key);
     Environment environment = bind(op.getBody(), binding);
     mlir::Value value = yielded(op.getBody(), 1);
-    Expr values;
-    if (isNarrow(value, environment)) {
-      values = addWidened(value, environment);
-    } else {
-      binding.expr = Halide::unsafe_promise_clamped(binding.expr, 0, Halide::max(keyCount, 1) - 1);
-      binding.padded = false;
-      environment.indices[keyArgument] = binding;
-      values = TileRegion(*this, environment, false).expression(value);
-    }
+    keepInChunk(value, environment);
+    binding.expr = Halide::unsafe_promise_clamped(binding.expr, 0, Halide::max(keyCount, 1) - 1);
+    binding.padded = false;
+    environment.indices[keyArgument] = binding;
+    Expr values = TileRegion(*this, environment, false).expression(value);
     outputBlock(q, e, block) = plusWeighted(op, outputBlock(q, e, block), weights(q, key), values);
   }
   outputBlocks = blocksOfChunk(outputBlockSize());

@@ -104,6 +104,7 @@ private:
   void defineRange(mlir::Region *mask, Environment environment);
   void defineScore();
   void defineWeights();
+  void keepInChunk(mlir::Value value, Environment &environment);
   void defineOutput();
   void defineState();
   void defineSumState();

@@ -1,4 +1,4 @@
-//===- TileDistances.cpp - The tiled plan: rows of a table in products -----===//
+//===- TileDistances.cpp - The tiled plan: rows of a table ------------------===//
 //
 //   position[m, n] = sum[d](k[n, d] * r[n - m + M - 1, d])
 //
@@ -9,6 +9,8 @@
 //
 //   rows[t, d]     = r[row of the distance t, d]              t = m - n + (keys of a chunk) - 1, counted within both
 //   position[m, n] = sum[d](k[n, d] * rows[m - n + …, d])
+//
+// So are the rows that values are added to, or multiplied with: weight[m, n] * (v[n, e] + r[n - m + M - 1, e]).
 //
 //===----------------------------------------------------------------------===//
 
@@ -66,6 +68,10 @@ Expr Tile::addDistances(ReadOp read, const Environment &environment) {
   std::vector<Expr> call = {q - keyInChunk(environment) + last};
   llvm::append_range(arguments, formula.variables);
   llvm::append_range(call, formula.at);
+  if (environment.changesWith(read.getResult(), e)) {
+    arguments.push_back(e);
+    call.push_back(e);
+  }
   Func rows(kernel.uniqueName(func.name() + "_distances"));
   rows(arguments) = formula.value;
   distances.push_back(rows);

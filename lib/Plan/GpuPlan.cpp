@@ -31,6 +31,8 @@ static bool isWide(WeightedSumOp sum, int columns) {
 static std::vector<PlanVariant> variantsFor(WeightedSumOp sum, int64_t splitQueries) {
   if (!isFusible(sum) || !hasPlainSink(sum))
     return {{PlanKind::Nest}};
+  if (hasValuesOfPairs(sum))
+    return {{PlanKind::Split}};
   if (!isTileable(sum))
     return {{static_cast<int64_t>(sum.getQuery()) < 0 ? PlanKind::Split : PlanKind::Nest}};
   SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];

@@ -19,6 +19,8 @@ static constexpr double widenedClocks = 1.5;
 static constexpr double callInstructions = 30;
 /// Clocks until a multiply-add's result is there.
 static constexpr double multiplyAddLatency = 4;
+/// Clocks of a number of a table's row, of those that the distances of a tile and a chunk choose. Zen 4.
+static constexpr double rowClocks = 1;
 /// Loads that begin in a clock.
 static constexpr double loads = 2;
 /// Instructions that begin in a clock, of any kind.
@@ -161,9 +163,14 @@ double attn::tiledClocks(WeightedSumOp sum, const TilePlan &tile, const Machine 
                   (work.multiplyAdds + columns) * 4 / secondCacheBytes;
   if (widens(sum->getParentOfType<KernelOp>(), tile))
     perKey += (work.multiplyAdds + columns) / tile.lanes * widenedClocks;
-  double merges = std::ceil(work.keys / tile.chunk) * columns * vectors * 4 / machine.multiplyAdds;
-  double transposition = (work.multiplyAdds + columns) * vectors * 4;
-  return tiles * (keys * perKey + merges + transposition) + work.keysRead() / thirdCacheBytes;
+  double chunks = std::ceil(work.keys / tile.chunk);
+  double merges = chunks * columns * vectors * 4 / machine.multiplyAdds;
+  double transposition = (work.multiplyAdds + columns) * vectors * 4, rows = 0;
+  if (hasValuesOfPairs(sum)) {
+    perKey += columns * vectors / loads; // that are added to the values
+    rows = chunks * columns * (tile.queries + tile.chunk) * rowClocks;
+  }
+  return tiles * (keys * perKey + merges + transposition + rows) + work.keysRead() / thirdCacheBytes;
 }
 
 /// Lanes lie along the terms of a score, so that they are added up for each score; an output's accumulators are loaded
@@ -184,6 +191,9 @@ double attn::splitClocks(WeightedSumOp sum, const SplitPlan &split, unsigned lan
   double softmax = work.instructions / lanes / machine.multiplyAdds;
   double output =
       std::ceil(work.columns / lanes) * (clocksOf(split.valueRows, split.valueVectorsOfSeveral) + 2.0 / split.keyTile);
+  constexpr double address = 15; // of a row of a table, for a query and a key
+  if (hasValuesOfPairs(sum))
+    output += std::ceil(work.columns / lanes) * 2 / loads + address;
   constexpr double loops = 2; // their counters, and what is left over of each
   double products = work.rows * work.keys * (score + softmax + output + loops);
   return std::max(products, work.keysRead() / thirdCacheBytes); // they are fetched before

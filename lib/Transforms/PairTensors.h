@@ -1,8 +1,8 @@
 //===- PairTensors.h - Tensors with an element for each pair ----*- C++ -*-===//
 //
 // What attn-store-pairs knows of the pairs of one attention while it rewrites them: StorePairs.cpp chooses those that
-// are stored, PairSums.cpp rewrites the sums that read them, PairMasks.cpp knows where they are 0, PairConditions.cpp
-// makes masks of conditions.
+// are stored, PairSums.cpp and PairTables.cpp rewrite the sums that read them, PairMasks.cpp knows where they are 0,
+// PairConditions.cpp makes masks of conditions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,9 +42,10 @@ private:
   void findStored();
   void swallow(TensorOp statement);
 
-  // What reads them (PairSums.cpp).
+  // What reads them (PairSums.cpp, PairTables.cpp).
   bool placesRows(const PlacedSum &placed, ReadOp read, TensorOp part);
   void joinPlaced(TensorOp statement);
+  void multiplyPlaced(TensorOp statement);
   llvm::SmallVector<mlir::Value> pairOf(ReduceOp reduce);
   void normalise(TensorOp sum);
   mlir::Value pairFactor(llvm::ArrayRef<Factor> factors, llvm::ArrayRef<mlir::Value> pair, ReduceOp reduce,

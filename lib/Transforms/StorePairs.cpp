@@ -264,6 +264,8 @@ void PairTensors::store() {
     return;
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
     joinPlaced(statement);
+  for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
+    multiplyPlaced(statement);
   for (TensorOp sum : sums())
     normalise(sum);
   bool hasScan = llvm::any_of(tensors, [](Value tensor) { return Scan::of(definitionOf(tensor)).has_value(); });

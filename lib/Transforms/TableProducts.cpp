@@ -48,7 +48,6 @@ struct TableProduct {
   Value row() { return table.getSubscripts()[dimension]; }
   SizeAttr rows() { return table.getTensor().getType().getShape()[dimension]; }
   IndexSet indicesBesideRow();
-  bool hasRowForDistance();
   bool isOfMatrices();
 
   static std::optional<TableProduct> of(ReduceOp sum, ArrayRef<Factor> factors);
@@ -58,12 +57,6 @@ struct TableProducts : attn::impl::AttnTableProductsBase<TableProducts> {
   void runOnOperation() override;
 };
 } // namespace
-
-static bool shareNames(SizeAttr a, SizeAttr b) {
-  bool found = false;
-  a.forEachName([&](StringAttr name) { b.forEachName([&](StringAttr other) { found |= name == other; }); });
-  return found;
-}
 
 /// What terms depend on, but for the row.
 IndexSet TableProduct::indicesBesideRow() {
@@ -75,13 +68,6 @@ IndexSet TableProduct::indicesBesideRow() {
     if (number != dimension)
       indices.insert_range(dependence(subscript));
   return indices;
-}
-
-/// Whether the distance of two indices says which row it is, and their sizes do not say how many rows there are.
-bool TableProduct::hasRowForDistance() {
-  SmallVector<BlockArgument> pair = inOrder(dependence(row()));
-  auto counts = [&](BlockArgument index) { return shareNames(rows(), indexSize(index)); };
-  return llvm::none_of(pair, counts) && Distance(pair[0], pair[1]).decides(row());
 }
 
 /// Whether what the row is multiplied with changes with one of the two indices, and the table with all of the sum.
@@ -113,7 +99,8 @@ std::optional<TableProduct> TableProduct::of(ReduceOp sum, ArrayRef<Factor> fact
           found.dimension = dimension;
           ++count;
         }
-  bool is = count == 1 && found.table.getResult().hasOneUse() && found.hasRowForDistance() && found.isOfMatrices();
+  bool is = count == 1 && found.table.getResult().hasOneUse() && choosesFewRows(found.row(), found.rows()) &&
+            found.isOfMatrices();
   return is ? std::optional(found) : std::nullopt;
 }
 

@@ -7,6 +7,11 @@
 // reductions do not have keys of their own, if there is one. Of the rest, what depends on the key and not on the query
 // joins the value (gate); the others make the weight.
 //
+//   out[b, m, e] = sum[n](weight[b, m, n] * (v[b, n, e] + r[n - m + M - 1, e]))
+//
+// has a query as well, though the value depends on it: through rows of a table alone, which the distance of query and
+// key chooses.
+//
 //   out[b, m] = sum[n](weight[b, m, n] * y[b, n])
 //
 // has no value index, and gets one of size 1:
@@ -26,6 +31,7 @@
 #include "Slice.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
+#include "attn/Analysis/Distance.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -115,6 +121,14 @@ static std::optional<Split> split(const Product &product, Block::BlockArgListTyp
   for (BlockArgument index : llvm::reverse(indices))
     if (index != valueIndex && contains(rest, index) && !contains(result.value, index))
       queries.push_back(index);
+  auto choosesRows = [&](BlockArgument index) {
+    Distance distance(index, key);
+    return llvm::all_of(result.value, [&](const Factor &factor) { return distance.choosesRows(factor.value); });
+  };
+  if (queries.empty())
+    for (BlockArgument index : llvm::reverse(indices))
+      if (valueIndex && index != valueIndex && contains(rest, index) && choosesRows(index))
+        queries.push_back(index);
   auto *shares = llvm::find_if(queries, [&](BlockArgument index) { return !hasOwnKeys(rest, key, index); });
   if (!queries.empty())
     result.query = shares != queries.end() ? *shares : queries.front();

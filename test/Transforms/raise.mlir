@@ -344,3 +344,55 @@ attn.kernel @total(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>)
   }
   attn.return %total : !attn.tensor<[M], f32> as f32
 }
+
+// A value depends on the query through a row of a table, which the distance chooses: it has a query all the same.
+// CHECK-LABEL: attn.kernel @rows_of_values(
+// CHECK:         attn.weighted_sum "out"(%m: M, %e: E) over (%n: N) query 0 : f32 {
+// Another row of another table for each pair is a value of rows without a query.
+// CHECK-LABEL: attn.kernel @rows_of_pairs(
+// CHECK:         attn.weighted_sum "out"(%m: M, %e: E) over (%n: N) query -1 : f32 {
+attn.kernel @rows_of_values(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>, %r: !attn.tensor<[R, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.subi %n, %m : i64
+      %4 = attn.read %r[%3, %e] : !attn.tensor<[R, E], f32>
+      %5 = arith.addf %2, %4 : f32
+      %6 = arith.mulf %1, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}
+
+attn.kernel @rows_of_pairs(%x: !attn.tensor<[M, N], f32>, %v: !attn.tensor<[N, E], f32>, %r: !attn.tensor<[R, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%j: N) at (%n) : f32 {
+      %1 = attn.read %x[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.muli %n, %m : i64
+      %4 = attn.read %r[%3, %e] : !attn.tensor<[R, E], f32>
+      %5 = arith.addf %2, %4 : f32
+      %6 = arith.mulf %1, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}

@@ -596,3 +596,55 @@ attn.kernel @scaled_backward(%k: !attn.tensor<[M, D], f32>, %v: !attn.tensor<[M,
   }
   attn.return %first : !attn.tensor<[M, E], f32> as f32, %second : !attn.tensor<[M, E], f32> as f32, %third : !attn.tensor<[M, D], f32> as f32
 }
+
+// A row of a table gets rows of other tensors, times the numbers of the pairs whose distance chooses it: the numbers are
+// added up first.
+// CHECK-LABEL: attn.kernel @rows_backward(
+// CHECK:         %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.pairs, attn.weights} {
+// CHECK:         %grad_r_table = attn.tensor "grad_r_table"(%m: M, %at: R) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        %1 = attn.read %weight[%m, %n]
+// CHECK-NEXT:        attn.yield %1 : f32
+// CHECK-NEXT:      } where {
+// CHECK-NEXT:        arith.subi %n, %m : i64
+// CHECK:         %grad_r = attn.tensor "grad_r"(%at: R, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%m: M) : f32 {
+// CHECK-NEXT:        %1 = attn.read %grad_r_table[%m, %at] : !attn.tensor<[M, R], f32>
+// CHECK-NEXT:        %2 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK-NEXT:        attn.yield %3 : f32
+// CHECK-NEXT:      }
+attn.kernel @rows_backward(%s: !attn.tensor<[M, N], f32>, %grad_out: !attn.tensor<[M, E], f32>, %r: !attn.tensor<[R, E], f32>) {
+  %weight = attn.tensor "weight"(%m: M, %n: N) : f32 attributes {attn.weights} {
+    %0 = attn.read %s[%m, %n] : !attn.tensor<[M, N], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %grad_v = attn.tensor "grad_v"(%n: N, %e: E) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_r = attn.tensor "grad_r"(%at: R, %e: E) : f32 {
+    %0 = attn.reduce sum(%m: M, %n: N) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %grad_out[%m, %e] : !attn.tensor<[M, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = arith.subi %n, %m : i64
+      %2 = attn.size R - 1
+      %3 = arith.minsi %1, %2 : i64
+      %c0 = arith.constant 0 : i64
+      %4 = arith.maxsi %3, %c0 : i64
+      %5 = arith.cmpi eq, %4, %at : i64
+      attn.yield %5 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_v : !attn.tensor<[N, E], f32> as f32, %grad_r : !attn.tensor<[R, E], f32> as f32
+}

@@ -141,6 +141,58 @@ def test_squares_of_a_key_and_a_row(queries):
     torch.testing.assert_close(kernel(q, k, v, r).double(), score.softmax(-1) @ v.double(), rtol=0, atol=2e-6)
 
 
+WITH_VALUES = """
+attention relative(q: {dtype}[H, M, D], k: {dtype}[H, N, D], v: {dtype}[H, N, E], table: {dtype}[T, E], far: i32) {{
+  row[m: M, n: N] = {row}
+  weight[h, m, n] = softmax[n](sum[d](q[h, m, d] * k[h, n, d]) where {mask})
+  out[h, m, e]    = sum[n](weight[h, m, n] * (v[h, n, e] {sign} table[row[m, n], e]))
+  return out
+}}
+"""
+SIGNS = {"-": lambda value, row: value - row, "*": lambda value, row: value * row}
+
+
+def with_values(row, mask, sign, q, k, v, table, far):
+    m, n = torch.arange(q.shape[1])[:, None], torch.arange(k.shape[1])[None, :]
+    rows = ROWS[row](m, n, k.shape[1], far).clamp(0, len(table) - 1)
+    weight = torch.softmax((q @ k.mT).masked_fill(~MASKS[mask](m, n), -torch.inf), -1)
+    return torch.einsum("hmn,hmne->hme", torch.nan_to_num(weight), SIGNS[sign](v[:, None], table[rows]))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("row", ["m - n + N - 1", "min(max(n - m, -far), far) + far", "max(m, n)", "2 * m - n"])
+def test_rows_beside_what_values_have(row, sign, mask, sizes):
+    M, N, T = sizes
+    torch.manual_seed(sum(sizes))
+    tensors = [torch.randn(shape) / 3 for shape in ((2, M, 7), (2, N, 7), (2, N, 17), (T, 17))]
+    found = compiled(WITH_VALUES.format(row=row, mask=mask, sign=sign, dtype="f32"))(*tensors, 11)
+    wanted = with_values(row, mask, sign, *(tensor.double() for tensor in tensors), far=11)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=2e-6 * wanted.abs().max().item())
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_rows_of_sixteen_bits_beside_what_values_have(dtype):
+    torch.manual_seed(1)
+    shapes = (2, 70, 8), (2, 130, 8), (2, 130, 16), (23, 16)
+    tensors = [torch.randn(shape).div(3).to({"bf16": torch.bfloat16, "f16": torch.float16}[dtype]) for shape in shapes]
+    row = "min(max(n - m, -far), far) + far"
+    kernel = compiled(WITH_VALUES.format(row=row, mask="n <= m", sign="-", dtype=dtype))
+    for queries in (1, 20, 70):  # by each of the plans
+        given = [tensors[0][:, :queries], *tensors[1:]]
+        wanted = with_values(row, "n <= m", "-", *(tensor.double() for tensor in given), far=11)
+        torch.testing.assert_close(kernel(*given, 11).double(), wanted, rtol=0, atol=2**-8 * wanted.abs().max().item())
+
+
+def test_rows_beside_values_are_read_by_tiles():
+    """The query is in no tensor that values are read from: in the table's subscript alone."""
+    kernel = attn.compile(WITH_VALUES.format(row="m - n + N - 1", mask="true", sign="-", dtype="f32"), lazy=True)
+    assert "sum out: split for at most 8 m, else narrow" in kernel.emit("plan")
+    beside = attn.compile(WITH_VALUES.format(row="max(m, n)", mask="true", sign="-", dtype="f32"), lazy=True)
+    assert "sum out: split\n" in beside.emit("plan")
+
+
 def assert_gradients_are_equal(kernel, formula, tensors):
     weight = torch.randn_like(formula(*tensors))
     for found, wanted in zip(*(torch.autograd.grad(each(*tensors), tensors, weight) for each in (kernel, formula))):
@@ -166,7 +218,7 @@ def test_gradients(row, sizes):
 SHIFTED = """
 attention shifted(q: f64[H, M, D], k: f64[H, N, D], v: f64[H, N, E], r: f64[T, D], s: f64[T, E], far: i32) {{
   weight[h, m, n] = softmax[n](sum[d](q[h, m, d] * (k[h, n, d] - r[{row}, d])) where n >= m - 70)
-  out[h, m, e]    = sum[n](weight[h, m, n] * (v[h, n, e] + s[{row}, e]))
+  out[h, m, e]    = sum[n](weight[h, m, n] * (v[h, n, e] - s[{row}, e]))
   return out
 }}
 """
@@ -180,7 +232,7 @@ def test_gradients_of_rows_that_are_added_to_keys_and_values(row, rows):
         chosen = ROWS[row](m, n, 13, 4).clamp(0, 20)
         score = q @ k.mT - torch.einsum("hmd,mnd->hmn", q, r[chosen])
         weight = torch.softmax(score.masked_fill(~(n >= m - 70), -torch.inf), -1)
-        return weight @ v + torch.einsum("hmn,mne->hme", weight, s[chosen])
+        return weight @ v - torch.einsum("hmn,mne->hme", weight, s[chosen])
 
     torch.manual_seed(2)
     kernel = compiled(SHIFTED.format(row=row).replace("[T,", f"[{rows},"), lazy=True)
@@ -195,3 +247,10 @@ def test_a_backward_pass_multiplies_all_rows_of_a_table_once():
     text = kernel.grad()[1].emit("simplified")
     assert '"score_table"(%h: H, %n: N, %row: T)' in text
     assert "attn.pairs" in text
+
+
+def test_a_backward_pass_adds_up_the_weights_of_a_row_before_it_multiplies():
+    kernel = attn.compile(SHIFTED.format(row="min(max(n - m, -far), far) + far"), lazy=True)
+    text = kernel.grad()[1].emit("simplified")
+    assert 'attn.tensor "grad_s_table"(%h: H, %m: M, %at: T)' in text
+    assert "scatter grad_s_table: each term of n is added" in kernel.grad()[1].emit("plan")

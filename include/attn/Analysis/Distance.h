@@ -18,6 +18,9 @@ public:
   /// Whether `value` is the same for all pairs of the two indices that are as far from each other.
   bool decides(mlir::Value value);
 
+  /// Whether `value` changes with the query through nothing but rows of tables that the distance chooses.
+  bool choosesRows(mlir::Value value);
+
   /// Whether a reduction or a function that changes with the distance computes `value`. Elements of a tensor here and
   /// there, as those of a table of clipped distances, take no longer than neighbours do.
   bool isCostly(mlir::Value value) const;
@@ -35,6 +38,10 @@ private:
   mlir::BlockArgument query, key;
   llvm::DenseMap<mlir::Value, bool> decided;
 };
+
+/// Whether the distance of two indices says which of `rows` rows of a table `row` is, and the sizes of the two do not
+/// say how many rows there are: there are fewer of them than pairs.
+bool choosesFewRows(mlir::Value row, SizeAttr rows);
 
 } // namespace attn
 

@@ -36,7 +36,11 @@ bool hasPlainWeights(WeightedSumOp sum);
 /// the formulas have no reductions within reductions.
 bool isFusible(WeightedSumOp sum);
 
-/// Whether it can be, for many queries at a time: it has a query index, on which its value does not depend.
+/// Whether the value of `sum` changes with its query, through rows of tables that the distance of query and key
+/// chooses.
+bool hasValuesOfPairs(WeightedSumOp sum);
+
+/// Whether it can be, for many queries at a time: it has a query index, which its softmax has as well.
 bool isTileable(WeightedSumOp sum);
 
 } // namespace attn

@@ -266,7 +266,8 @@ def Attn_WeightedSumOp : Attn_DefinitionOp<"weighted_sum"> {
   let description = [{
     name[i, …] = Σ_n weight(i, …, n) · value(i, …, n), over the n for which the second region (if there
     is one) yields true. The body yields the two factors: the weight does not depend on the value
-    index (the last index), the value does not depend on the query index; so both can be made once for a tile.
+    index (the last index), the value does not depend on the query index; so both can be made once for a tile. Rows of
+    tables that the distance of query and key chooses may be part of the value: a tile has few of them.
     `query` is the position of the query index among the indices, or −1 where there is none.
 
     ```mlir

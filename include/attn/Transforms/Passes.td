@@ -363,7 +363,9 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
     pairs, and so are those scores: they are stored in forward kernels, too, where no softmax asks for a whole row of them before.
 
     A sum over pairs that another sum adds up elsewhere, as the gradient of keys that heads share (`h // 4` is `at`) or of a
-    table of biases (`n - m + far` is `at`), becomes one with it: nothing is stored for each head or pair.
+    table of biases (`n - m + far` is `at`), becomes one with it: nothing is stored for each head or pair. Where it adds up rows for
+    the few places that a distance chooses, the gradient of a table of relative positions, the numbers of pairs that a row is
+    multiplied with are added up first (`grad_r_table`), and what is left is a product of matrices.
 
     ```mlir
     %grad_k = attn.tensor "grad_k"(%n: N, %d: D) : f32 {
@@ -529,8 +531,8 @@ def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   let description = [{
     A tensor that is a softmax or a log-sum-exp as a whole becomes `attn.score`, `attn.mask` and `attn.softmax`; a softmax and a
     log-sum-exp of the same scores share one. A sum over keys whose terms split into a weight, which does not
-    depend on the last index, and a value, which does not depend on the query, becomes an
-    `attn.weighted_sum`. Where the value depends on another index than the last (`out[e, m]`), a weighted sum that has it
+    depend on the last index, and a value, which does not depend on the query but through rows of tables that the distance of
+    query and key chooses, becomes an `attn.weighted_sum`. Where the value depends on another index than the last (`out[e, m]`), a weighted sum that has it
     last is computed and copied. Matrix products stay as they are: their left factor is a tensor in memory, not a weight to
     compute. So do sums of weights that are returned and have no mask, which are in memory anyway, and sums over another
     index than the key (over heads): each of their terms is of a row of its own, and the weights are stored.
