@@ -53,8 +53,8 @@ static bool isFree(Value value) {
   return isFree;
 }
 
-/// Whether `value` is a sum in its formula or an element of pairs, times what has nothing to do with those; or a choice
-/// between such, or of 0: it is 0 where pairs are.
+/// Whether `value` is a sum in its formula or an element of pairs, times or by what has nothing to do with those; or a
+/// choice between such, or of 0: it is 0 where pairs are.
 static bool isLinear(Value value) {
   Operation *op = value.getDefiningOp();
   if (isa_and_nonnull<arith::MulFOp>(op)) {
@@ -63,6 +63,8 @@ static bool isLinear(Value value) {
       return isLinear(lhs);
     return isFree(lhs) && isLinear(rhs);
   }
+  if (isa_and_nonnull<arith::DivFOp>(op))
+    return isLinear(op->getOperand(0)) && isFree(op->getOperand(1));
   if (auto choice = dyn_cast_or_null<arith::SelectOp>(op))
     return isFree(choice.getCondition()) && isLinear(choice.getTrueValue()) &&
            (choosesZero(choice) || isLinear(choice.getFalseValue()));
@@ -287,6 +289,14 @@ SmallVector<PairBlocks> attn::findPairBlocks(KernelOp kernel, bool mayCutKeys) {
         found.pop_back();
     }
   return found;
+}
+
+bool attn::arePairsInBlocks(KernelOp kernel) {
+  SmallVector<PairBlocks> blocks = findPairBlocks(kernel);
+  return llvm::all_of(kernel.getBody().front().getOps<TensorOp>(), [&](TensorOp tensor) {
+    return !isPairs(tensor.getResult()) ||
+           llvm::any_of(blocks, [&](const PairBlocks &each) { return each.contains(tensor); });
+  });
 }
 
 std::optional<SmallVector<Operation *>> attn::orderWithBlocks(KernelOp kernel, ArrayRef<PairBlocks> blocks) {

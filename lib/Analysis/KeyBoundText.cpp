@@ -76,6 +76,10 @@ std::string attn::describe(const KeyBound &bound) {
     return "(all or none by a condition)";
   case KeyBound::Kind::Times:
     return "max(" + attn::describe(*bound.lhs) + ", 0) * " + describeFactor(bound.factor);
+  case KeyBound::Kind::Quotient: {
+    std::string text = attn::describe(*bound.lhs);
+    return (text.find(' ') == std::string::npos ? text : "(" + text + ")") + " // " + std::to_string(bound.constant);
+  }
   }
   llvm_unreachable("unknown kind of bound");
 }

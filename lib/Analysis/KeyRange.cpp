@@ -41,6 +41,19 @@ static bool accumulate(Affine &sum, const Affine &term, int64_t factor) {
   return isSmall(sum.rest.constant);
 }
 
+/// False where a number is too large. Halves of 64 bits, times a coefficient, are added up in 64 bits.
+static bool multiplyBy(Affine &form, int64_t factor) {
+  constexpr int64_t largest = 1 << 24;
+  bool isExact = !llvm::MulOverflow(form.rest.constant, factor, form.rest.constant) && isSmall(form.rest.constant);
+  auto multiply = [&](int64_t &coefficient) {
+    isExact &= !llvm::MulOverflow(coefficient, factor, coefficient) && std::abs(coefficient) <= largest;
+  };
+  multiply(form.coefficient);
+  for (auto &[value, coefficient] : form.rest.terms)
+    multiply(coefficient);
+  return isExact;
+}
+
 /// What `value` divides the key by, if it does, and if that is positive wherever there is a key: a number, or a size
 /// that the number of keys is a multiple of. (n // 0 is 0 for all n, and bounds nothing.)
 static Value divisorOfKey(Value value, BlockArgument key) {
@@ -71,6 +84,11 @@ static std::optional<Affine> affine(Value value, BlockArgument key) {
     return isSmall(result.rest.constant) ? std::optional(result) : std::nullopt;
   }
   Operation *op = value.getDefiningOp();
+  APInt factor;
+  if (isa<arith::MulIOp>(op) && matchPattern(op->getOperand(1), m_ConstantInt(&factor))) {
+    std::optional<Affine> product = affine(op->getOperand(0), key);
+    return product && multiplyBy(*product, factor.getSExtValue()) ? product : std::nullopt;
+  }
   if (!isa<arith::AddIOp, arith::SubIOp>(op))
     return std::nullopt;
   std::optional<Affine> lhs = affine(op->getOperand(0), key), rhs = affine(op->getOperand(1), key);
@@ -93,6 +111,13 @@ static Bound join(KeyBound::Kind kind, Bound lhs, Bound rhs) {
   KeyBound result{kind};
   result.lhs = std::move(lhs);
   result.rhs = std::move(rhs);
+  return std::make_shared<KeyBound>(result);
+}
+
+static Bound quotient(Bound bound, int64_t divisor) {
+  KeyBound result{KeyBound::Kind::Quotient};
+  result.lhs = std::move(bound);
+  result.constant = divisor;
   return std::make_shared<KeyBound>(result);
 }
 
@@ -120,11 +145,16 @@ static KeyRange hull(KeyRange a, KeyRange b) {
 /// Where coefficient · key + rest `predicate` 0 can hold.
 static KeyRange comparison(arith::CmpIPredicate predicate, const Affine &form) {
   using arith::CmpIPredicate;
-  bool rising = form.coefficient == 1; // else −1
-  // At equality key = root.
-  int64_t sign = rising ? -1 : 1;
-  auto below = [&](int64_t offset) -> KeyRange { return {nullptr, scaled(form.rest, sign, offset)}; };
-  auto above = [&](int64_t offset) -> KeyRange { return {scaled(form.rest, sign, offset), nullptr}; };
+  bool rising = form.coefficient > 0;
+  // At equality |coefficient| · key = root. Where that is less than an integer, and where it is not less, the key is
+  // less than the integer by |coefficient|, rounded up, and is not.
+  int64_t sign = rising ? -1 : 1, divisor = std::abs(form.coefficient);
+  auto bound = [&](int64_t offset) {
+    Bound product = scaled(form.rest, sign, offset + divisor - 1);
+    return divisor == 1 ? product : quotient(product, divisor);
+  };
+  auto below = [&](int64_t offset) -> KeyRange { return {nullptr, bound(offset)}; };
+  auto above = [&](int64_t offset) -> KeyRange { return {bound(offset), nullptr}; };
   switch (predicate) {
   case CmpIPredicate::eq:
     return intersection(above(0), below(1));
@@ -182,7 +212,7 @@ static MaskRange comparison(arith::CmpIPredicate predicate, Value lhs, Value rhs
   std::optional<Affine> form = affine(lhs, key), other = affine(rhs, key);
   if (!form || !other || predicate == arith::CmpIPredicate::ne)
     return unknown;
-  if (!accumulate(*form, *other, -sign) || std::abs(form->coefficient) != 1)
+  if (!accumulate(*form, *other, -sign) || form->coefficient == 0)
     return unknown;
   KeyRange range = comparison(predicate, *form);
   if (form->divisor)

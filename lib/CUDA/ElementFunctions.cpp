@@ -107,6 +107,8 @@ static std::string textOf(const KeyBound &bound, FormulaWriter &writer) {
   case KeyBound::Kind::Times: // of no more than all keys, which have no more quotients than that
     return fmt::format("smaller(larger({}, int64(0)), int64(keys)) * {}", textOf(*bound.lhs, writer),
                        writer.write(bound.factor).operand());
+  case KeyBound::Kind::Quotient: // rounded to 0, of what is below that
+    return fmt::format("({}) / {}", textOf(*bound.lhs, writer), bound.constant);
   }
   llvm_unreachable("unknown kind of bound");
 }

@@ -26,10 +26,10 @@ struct WideSum {
   __device__ WideSum plus(int64 value, int64 coefficient) const {
     return {low + (value & 0xffffffff) * coefficient, high + (value >> 32) * coefficient};
   }
-  /// −1 for what is below 0, and 2³² for what is above any number of keys.
+  /// −1 for what is below 0, and 2⁶⁰ for what is above any number of keys, or a multiple of it.
   __device__ int64 limited() const {
     int64 carried = high + (low >> 32);
-    return carried < 0 ? -1 : carried > 0 ? int64(1) << 32 : low & 0xffffffff;
+    return carried < 0 ? -1 : carried >= int64(1) << 28 ? int64(1) << 60 : (carried << 32) + (low & 0xffffffff);
   }
 };
 

@@ -10,8 +10,8 @@ using Halide::Internal::make_const;
 namespace attn::lowering {
 
 /// constant + Σ coefficient · value, exactly as far as it matters: what is below 0 becomes −1, and what is above any
-/// number of keys 2³². Data of 64 bits may be anything, the largest integer for "no limit" included: the two halves of
-/// such values are summed by themselves.
+/// number of keys, or a multiple of it, 2⁶⁰. Data of 64 bits may be anything, the largest integer for "no limit"
+/// included: the two halves of such values are summed by themselves.
 static Expr evaluateLinear(const KeyBound &bound, RegionLowering &lowering) {
   Expr low = make_const(Int(64), bound.constant), high;
   for (auto [term, factor] : bound.terms) {
@@ -27,8 +27,9 @@ static Expr evaluateLinear(const KeyBound &bound, RegionLowering &lowering) {
   if (!high.defined())
     return low;
   high += low >> 32;
-  return select(high < 0, make_const(Int(64), -1), high > 0, make_const(Int(64), int64_t(1) << 32),
-                low & make_const(Int(64), UINT32_MAX));
+  Expr most = make_const(Int(64), int64_t(1) << 28);
+  return select(high < 0, make_const(Int(64), -1), high >= most, make_const(Int(64), int64_t(1) << 60),
+                (high << 32) + (low & make_const(Int(64), UINT32_MAX)));
 }
 
 /// In 64 bits.
@@ -46,6 +47,8 @@ static Expr evaluate(const KeyBound &bound, RegionLowering &lowering, Expr unbou
     Expr quotient = Halide::clamp(evaluate(*bound.lhs, lowering, unbounded), make_const(Int(64), 0), unbounded);
     return quotient * cast<int64_t>(lowering.expression(bound.factor));
   }
+  case KeyBound::Kind::Quotient:
+    return evaluate(*bound.lhs, lowering, unbounded) / make_const(Int(64), bound.constant);
   }
   llvm_unreachable("unknown kind of bound");
 }

@@ -43,18 +43,27 @@ template <typename Op> static Scalar combine(Scalar a, Scalar b, IntegerRange ra
   return integer(op(cast(type, a.expr), cast(type, b.expr)), range);
 }
 
+/// The same for sums and products. What may leave 64 bits wraps, and Halide must not move it to the other side of a
+/// comparison, as it does with signed numbers.
+template <typename Op> static Scalar combineWrapping(Scalar a, Scalar b, IntegerRange range, Op op) {
+  if (range.low != INT64_MIN || range.high != INT64_MAX)
+    return combine(a, b, range, op);
+  auto bits = [](const Scalar &value) { return Halide::reinterpret<uint64_t>(cast<int64_t>(value.expr)); };
+  return {Halide::reinterpret<int64_t>(op(bits(a), bits(b))), range};
+}
+
 static Scalar add(Scalar a, Scalar b) {
-  return combine(a, b, rangeOf((__int128)a.range.low + b.range.low, (__int128)a.range.high + b.range.high),
-                 [](Expr x, Expr y) { return x + y; });
+  return combineWrapping(a, b, rangeOf((__int128)a.range.low + b.range.low, (__int128)a.range.high + b.range.high),
+                         [](Expr x, Expr y) { return x + y; });
 }
 
 static Scalar subtract(Scalar a, Scalar b) {
-  return combine(a, b, rangeOf((__int128)a.range.low - b.range.high, (__int128)a.range.high - b.range.low),
-                 [](Expr x, Expr y) { return x - y; });
+  return combineWrapping(a, b, rangeOf((__int128)a.range.low - b.range.high, (__int128)a.range.high - b.range.low),
+                         [](Expr x, Expr y) { return x - y; });
 }
 
 static Scalar multiply(Scalar a, Scalar b) {
-  return combine(a, b, productRange(a.range, b.range), [](Expr x, Expr y) { return x * y; });
+  return combineWrapping(a, b, productRange(a.range, b.range), [](Expr x, Expr y) { return x * y; });
 }
 
 /// Halide divides with a remainder that is never negative and gives 0 for a divisor of 0: for divisors that are

@@ -281,9 +281,10 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   for (const PairBlocks &blocks : plan.blocks) {
     if (!plan.gpu) // a GPU visits all keys of a block
       addRanges(plan.ranges, blocks);
-    // A tile of which few rows are used costs less than a second form of each statement costs to compile.
+    // A tile of which few rows are used costs less than a second form of each statement costs to compile, where it is
+    // not for a step of decoding.
     for (MatrixPlan &matrix : plan.matrices)
-      if (blocks.contains(matrix.statement))
+      if (blocks.contains(matrix.statement) && kernel.getSymName().ends_with(KernelOp::backwardSuffix))
         matrix.rowSize = {};
   }
   // Blocks take as much memory as they are given, and devices keep what is between steps.

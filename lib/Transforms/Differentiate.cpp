@@ -15,8 +15,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backward.h"
-#include "Slice.h"
-#include "Statement.h"
+#include "LogSumExp.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
 
@@ -49,22 +48,8 @@ static void returnSaved(KernelOp kernel, const Backward &backward) {
   };
   for (const SoftmaxGroup &group : backward.groups) {
     TensorOp source = find(group.source);
-    auto reduce = yielded(source.getBody()).getDefiningOp<ReduceOp>();
-    SmallVector<BlockArgument> rows(source.getBody().getArguments());
-    llvm::erase_if(rows, [&](Value index) { return llvm::is_contained(reduce.getAt(), index); });
-    Statement sum{group.saved, llvm::map_to_vector(rows, axisOf), {}, reduce.getType(), nullptr};
-    sum.term = [&](OpBuilder &builder, Indices indices) -> Value {
-      IRMapping mapping;
-      mapping.map(ArrayRef<BlockArgument>(rows), indices);
-      for (Value at : reduce.getAt()) // a log-sum-exp has none
-        mapping.map(at, at);
-      auto copy = cast<ReduceOp>(cloneSlice(reduce.getResult(), mapping, builder).getDefiningOp());
-      copy.setKind(ReduceKind::LogSumExp);
-      copy.getAtMutable().clear();
-      return copy.getResult();
-    };
     builder.setInsertionPoint(returned);
-    add(sum.write(kernel, builder, source.getLoc()));
+    add(writeLogSumExp(source, group.saved, builder));
   }
   for (StringRef name : backward.savedSums)
     add(find(name));

@@ -39,10 +39,11 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   kernel.addPass(createAttnInline());      // scores and masks hold their whole formula
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  kernel.addPass(createAttnFoldConditions()); // what a sum's `where` says already
-  kernel.addPass(createAttnFoldMasks());      // masks have no sums
-  kernel.addPass(createAttnRaise());          // score, mask, softmax, weighted sum
-  kernel.addPass(createCanonicalizerPass());  // also drops the tensors that nobody reads
+  kernel.addPass(createAttnRecomputeWeights()); // sums of weights over heads or queries
+  kernel.addPass(createAttnFoldConditions());   // what a sum's `where` says already
+  kernel.addPass(createAttnFoldMasks());        // masks have no sums
+  kernel.addPass(createAttnRaise());            // score, mask, softmax, weighted sum
+  kernel.addPass(createCanonicalizerPass());    // also drops the tensors that nobody reads
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnShare()); // what is written twice is computed once
   if (!forGpu)

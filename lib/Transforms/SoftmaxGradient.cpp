@@ -2,6 +2,7 @@
 
 #include "SoftmaxGradient.h"
 #include "Form.h"
+#include "LogSumExp.h"
 #include "Scores.h"
 #include "Slice.h"
 #include "Statement.h"
@@ -10,8 +11,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-
-#include <limits>
 
 using namespace mlir;
 using namespace attn;
@@ -58,15 +57,6 @@ static SoftmaxGroup makeParts(TensorOp tensor, ReduceOp reduce, ArrayRef<BlockAr
   return group;
 }
 
-/// The log-sum-exp of a row, or ∞ where it is −∞: the weights of a row without scores are e^−∞, not e^(∞ − ∞).
-static Value readLogSumExp(OpBuilder &builder, SoftmaxGroup &group, Location location, Indices row) {
-  Value sum = ReadOp::create(builder, location, group.logSumExp, row);
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  auto constant = [&](double value) { return floatConstant(value, sum.getType(), builder, location); };
-  Value isEmpty = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OEQ, sum, constant(-infinity));
-  return arith::SelectOp::create(builder, location, isEmpty, constant(infinity), sum);
-}
-
 /// The weights of a new group, before `tensor`.
 static void defineWeight(SoftmaxGroup &group, TensorOp tensor, const GradientFacts &facts) {
   OpBuilder builder(tensor);
@@ -82,10 +72,8 @@ static void defineWeight(SoftmaxGroup &group, TensorOp tensor, const GradientFac
   Statement statement{(tensor.getName() + "_again").str(), axes, {}, type.getElementType(), nullptr};
   statement.term = [&](OpBuilder &builder, Indices indices) -> Value {
     Value score = ReadOp::create(builder, location, group.score.getResult(), indices);
-    Value sum = readLogSumExp(builder, group, location, indices.take_front(group.rows));
-    // No score is larger than its log-sum-exp, and weights that are no normal numbers may be 0.
-    return math::ExpOp::create(builder, location, arith::SubFOp::create(builder, location, score, sum),
-                               arith::FastMathFlags::afn);
+    Value sum = ReadOp::create(builder, location, group.logSumExp, indices.take_front(group.rows));
+    return weightOf(score, sum, builder, location);
   };
   if (group.mask)
     statement.condition = [&](OpBuilder &builder, Indices indices) -> Value {
@@ -205,8 +193,8 @@ SoftmaxGradients attn::gradientsOf(SoftmaxGroup &group, Value weight, Value logS
   TensorOp sinkTensor = group.sink;
   Statement sink{"grad_" + sinkTensor.getName().str(), rows, {}, type, nullptr};
   sink.term = [&](OpBuilder &builder, Indices indices) -> Value {
-    Value exponent = arith::SubFOp::create(builder, location, read(builder, sinkTensor.getResult(), indices),
-                                           readLogSumExp(builder, group, location, indices));
+    Value sum = finiteLogSumExp(read(builder, group.logSumExp, indices), builder, location);
+    Value exponent = arith::SubFOp::create(builder, location, read(builder, sinkTensor.getResult(), indices), sum);
     Value share = math::ExpOp::create(builder, location, exponent);
     Value factor = read(builder, weight ? delta : logSumExp, indices);
     if (weight)

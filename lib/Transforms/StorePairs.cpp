@@ -51,15 +51,6 @@ struct StorePairs : attn::impl::AttnStorePairsBase<StorePairs> {
 };
 } // namespace
 
-/// Whether every tensor that is to be stored can be computed for a block of rows at a time.
-static bool isInBlocks(KernelOp kernel) {
-  SmallVector<PairBlocks> blocks = findPairBlocks(kernel);
-  return llvm::all_of(kernel.getBody().front().getOps<TensorOp>(), [&](TensorOp tensor) {
-    return !isPairs(tensor.getResult()) ||
-           llvm::any_of(blocks, [&](const PairBlocks &each) { return each.contains(tensor); });
-  });
-}
-
 /// Whether `tensor` may be one of the pairs from which others are found.
 static bool isOrigin(TensorOp tensor) {
   if (isPairs(tensor.getResult()) || !isa<FloatType>(tensor.getResult().getType().getElementType()))
@@ -89,7 +80,7 @@ void StorePairs::runOnOperation() {
     mlir::OwningOpRef<KernelOp> changed = kernel.clone();
     PairTensors(find(*changed, name)).store();
     eraseUnread(*changed);
-    if (isInBlocks(*changed))
+    if (arePairsInBlocks(*changed))
       kernel.getBody().takeBody(changed->getBody());
   }
 }

@@ -112,6 +112,8 @@ class Expressions(Draft):
                 lambda: self.documents(names),
                 lambda: binary("==", (n - m) % self.window(), literal(0)),
                 lambda: binary("==", n // literal(4), m // literal(4)),
+                lambda: binary(comparison, n * literal(self.random.choice([2, 3, 16])) + literal(7), m),
+                lambda: binary(comparison, n, m * literal(2) - n * literal(self.random.choice([1, 4]))),
                 lambda: self.loaded("allowed", [each for each in names if each in ("m", "n")], Values("bool"), "bool"),
                 lambda: self.loaded("keep", self.some(names), Values("bool"), "bool"),
                 lambda: binary(comparison, self.loaded("t", self.some(names)), literal(0.25)),

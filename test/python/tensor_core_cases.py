@@ -133,6 +133,7 @@ FEATURES = {
         ", window: i32", lambda s, dtype: {"window": 40}, mask=f"{CAUSAL} and m + (N - M) - n < window"
     ),
     "blocks": Feature(mask="n // 24 <= m // 16 and n // 24 >= m // 16 - 2"),
+    "stride": Feature(", last: i64", lambda s, dtype: {"last": 2**33}, mask="3 * n + 7 <= m + 40 and 4 * n < last"),
     "softcap": Feature(", cap: f32", lambda s, dtype: {"cap": 3.0}, score=f"cap * tanh({DOT} / cap)", mask=CAUSAL),
     "alibi": Feature(
         ", slope: f32[H]",

@@ -81,6 +81,13 @@ def test_a_prefix_is_visited_by_all_and_the_rest_causally():
     assert chunks[1] < chunks[0] / 2
 
 
+def test_keys_that_stand_for_several_tokens_are_visited_causally():
+    chunks, queries, keys = counts("4 * n + 7 <= m", (1, 2048, 512))
+    last = [min(tile + queries, 2048) - 1 for tile in range(0, 2048, queries)]
+    assert chunks[0] == sum(-(-max(0, (row - 3) // 4) // keys) for row in last)
+    assert chunks[0] < chunks[2]
+
+
 @pytest.mark.parametrize("rest", [0, 1])
 def test_without_a_mask_only_the_last_chunk_is_compared_with_the_size(rest):
     chunks, queries, keys = counts("", (2, 100, 2048 + rest))

@@ -17,7 +17,8 @@ attention masked(q: f32[M, D], k: f32[N, D], v: f32[N, E], a: i64, b: i64) {{
   return out
 }}
 """
-# Each mask, and what NumPy says of it where no step leaves 64 bits: a and b are then numbers of Python.
+# Each mask, and what NumPy says of it where no step leaves 64 bits, though the difference of two sides may: a and b are
+# then numbers of Python.
 MASKS = {
     "n <= a": lambda m, n, a, b: n <= a,
     "a >= n and n >= b": lambda m, n, a, b: (n <= a) & (n >= b),
@@ -26,6 +27,8 @@ MASKS = {
     "m - n < a": lambda m, n, a, b: m - n < a,
     "n < a - b": lambda m, n, a, b: n < a - b,
     "not (n > a)": lambda m, n, a, b: n <= a,
+    "4 * n + 3 <= a": lambda m, n, a, b: 4 * n + 3 <= a,
+    "3 * (m - n) <= a and a > b - 5 * n": lambda m, n, a, b: (3 * (m - n) <= a) & (a > b - 5 * n),
     "n <= 9223372036854775807": lambda m, n, a, b: n <= LARGEST,
     "n - 3 < 9223372036854775807 and n >= b": lambda m, n, a, b: n >= b,
 }

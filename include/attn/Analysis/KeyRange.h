@@ -2,8 +2,8 @@
 //
 // From the text of a mask: bounds on the keys for which it can be true, and on keys for which it certainly
 // is. Comparisons that are affine in the key give a half-line, `and` intersects, `or` takes the hull,
-// `not` is pushed to the comparisons; what bounds n // 8 bounds n; anything else bounds nothing. The bounds are
-// formulas over sizes, other index variables and loaded data, so one rule covers causal masks, windows, lengths and
+// `not` is pushed to the comparisons; what bounds n // 8 or n * 8 bounds n; anything else bounds nothing. The bounds
+// are formulas over sizes, other index variables and loaded data, so one rule covers causal masks, windows, lengths and
 // document starts.
 //
 //   n <= m and n > m - w     possible: m - w + 1 <= n < m + 1     certain: the same
@@ -24,11 +24,12 @@ namespace attn {
 /// A formula for a key position, over values that do not depend on the key.
 struct KeyBound {
   enum class Kind {
-    Linear, ///< constant + Σ coefficient · value
-    Min,    ///< The smaller of two bounds.
-    Max,    ///< The larger of two bounds.
-    Guard,  ///< Where `condition` holds no bound at all, else 0.
-    Times,  ///< `lhs`, or 0 if that is less, times `factor`.
+    Linear,   ///< constant + Σ coefficient · value
+    Min,      ///< The smaller of two bounds.
+    Max,      ///< The larger of two bounds.
+    Guard,    ///< Where `condition` holds no bound at all, else 0.
+    Times,    ///< `lhs`, or 0 if that is less, times `factor`.
+    Quotient, ///< `lhs` by `constant`, which is positive, rounded down.
   };
   explicit KeyBound(Kind kind) : kind(kind) {}
 

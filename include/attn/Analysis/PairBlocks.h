@@ -71,6 +71,9 @@ private:
 /// needs all keys of a row. Pairs that cannot be computed so are in none of them.
 llvm::SmallVector<PairBlocks> findPairBlocks(KernelOp kernel, bool mayCutKeys = false);
 
+/// Whether every tensor of pairs can be computed for a block of rows at a time.
+bool arePairsInBlocks(KernelOp kernel);
+
 /// The graph ops of a kernel, its return included, in an order in which those of each of `blocks` follow each other,
 /// and otherwise as they stand; nothing where no such order is one of definitions before uses.
 std::optional<llvm::SmallVector<mlir::Operation *>> orderWithBlocks(KernelOp kernel, llvm::ArrayRef<PairBlocks> blocks);

@@ -526,6 +526,60 @@ def AttnFoldMasks : Pass<"attn-fold-masks", "::attn::KernelOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
+def AttnRecomputeWeights : Pass<"attn-recompute-weights", "::attn::KernelOp"> {
+  let summary = "Computes weights a second time where they are summed over heads or queries";
+  let description = [{
+    A sum that reads the weights of a softmax at its own key, each term of another row (the average of the heads, or what a key gets
+    from all queries), would compute a row's scores again for each of its elements. The weights that it reads become a tensor of
+    pairs (`attn.pairs`): computed again from the log-sum-exp of their rows, which is at hand where values are weighted, and stored
+    for a block of rows at a time. So is a formula around the sum, where it is a multiple of it. Only sums that are returned are
+    computed so: what is stored for another statement may be cut into parts, which blocks are not. Weights that are returned are
+    stored anyway; kernels that are `attn.whole`, scores that are stored (layers over heads), and sums that blocks of rows do not
+    suffice for, are left as they are. The pass runs where scores hold their whole formula.
+
+    ```mlir
+    %average = attn.tensor "average"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%h: H) : f32 {
+        %1 = attn.read %weight[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %weight_logsumexp = attn.tensor "weight_logsumexp"(%h: H, %m: M) : f32 {
+      %0 = attn.reduce logsumexp(%j: N) : f32 {
+        %1 = attn.read %s[%h, %m, %j] : !attn.tensor<[H, M, N], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %weight_again = attn.tensor "weight_again"(%h: H, %m: M, %n: N) : f32 attributes {attn.pairs} {
+      %0 = attn.read %s[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %1 = attn.read %weight_logsumexp[%h, %m] : !attn.tensor<[H, M], f32>
+      %cst = arith.constant 0xFF800000 : f32
+      %2 = arith.cmpf oeq, %1, %cst : f32
+      %cst_0 = arith.constant 0x7F800000 : f32
+      %3 = arith.select %2, %cst_0, %1 : f32
+      %4 = arith.subf %0, %3 : f32
+      %5 = math.exp %4 fastmath<afn> : f32
+      attn.yield %5 : f32
+    }
+    %average = attn.tensor "average"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%h: H) : f32 {
+        %1 = attn.read %weight_again[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+        attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
 def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   let summary = "Recognises score, mask, softmax and weighted sum";
   let description = [{
