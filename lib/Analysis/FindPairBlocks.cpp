@@ -25,6 +25,7 @@ public:
 
 private:
   void cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const;
+  void keepWhereSummed(TensorOp statement, llvm::SmallBitVector &cut) const;
   bool name(BlockArgument index, unsigned position);
   bool nameAxes(TensorOp statement);
   bool nameAxesOfReads(Region &region);
@@ -109,6 +110,26 @@ void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cu
         cut.reset(position);
     }
   });
+}
+
+/// Takes from `cut` the rows that a sum of `statement` runs through outside of one that it keeps, with the key, if it
+/// has several elements for each pair: sums over heads that a pair has columns of would be added to from far apart.
+void PairBlocksFinder::keepWhereSummed(TensorOp statement, llvm::SmallBitVector &cut) const {
+  auto own = statement.getBody().getArguments();
+  auto isOwn = [&](Value index) { return llvm::is_contained(own, index); };
+  for (ReduceOp sum : statement.getBody().getOps<ReduceOp>())
+    for (ReadOp read : sum.getBody().getOps<ReadOp>()) {
+      Operation::operand_range subscripts = read.getSubscripts();
+      auto isOfPair = [&](BlockArgument index) { return llvm::is_contained(subscripts, index); };
+      if (!isPairs(read.getTensor()) || !isOwn(subscripts.back()) || llvm::all_of(own, isOfPair))
+        continue;
+      bool keeps = false;
+      for (unsigned position = subscripts.size() - 1; position-- > 0;) {
+        keeps |= isOwn(subscripts[position]);
+        if (keeps && !isOwn(subscripts[position]))
+          cut.reset(position);
+      }
+    }
 }
 
 /// Says that `index` is where pairs are read at `position`. False where it is another axis as well.
@@ -242,6 +263,7 @@ std::optional<PairBlocks> PairBlocksFinder::find(bool mayCutKeys) {
     if (isPairs(statement.getResult()) && statement.getResult().getType().getShape() != shape)
       return std::nullopt;
     cutWhereRead(statement, cut);
+    keepWhereSummed(statement, cut);
   }
   for (unsigned position = 0; position + 1 < shape.size(); ++position)
     if (cut.test(position))

@@ -21,6 +21,10 @@
 //      total of a row goes what is left then of the scores that a root has taken in, if only totals read it.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. So do terms of
 //      a running total, unless they are reductions. Sums whose terms have places stay by themselves.
+//   4. A sum over a row that a query and a key have together (`sum[c](q[h, m, c] * edge[m, n, c])`) leaves a softmax
+//      again, once the query is known. It is a matrix product for the heads of a query, and so many numbers as heads,
+//      where there are as many as columns already. A
+//      device would store it as a whole: there it stays.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,6 +57,7 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
   void inlineInto(Root &root);
   void inlineIntoPairs(KernelOp kernel);
   void inlineIntoTotals(KernelOp kernel);
+  void outlineRowsOfPairs(Root &root);
   bool isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column);
   bool belongsInside(Root &root, ReadOp read);
   TensorOp source(ReadOp read);
@@ -148,6 +153,38 @@ void Inline::inlineInto(Root &root) {
   layersWait = false;
   for (bool changed = true; changed; changed = step())
     root.query = root.findQuery();
+}
+
+/// Whether each term of `sum`, in the formula of `root`, has a number of one query's and key's, of which there is a
+/// row; times what the key does not change.
+static bool isOfRowsOfPairs(ReduceOp sum, const Root &root) {
+  if (sum.getKind() != ReduceKind::Sum || sum.isConditional() || sum.getSizes().size() != 1 ||
+      !isa<FloatType>(sum.getType()) || hasInnerReduction(sum))
+    return false;
+  auto isIndex = [](Value subscript) { return isa<BlockArgument>(subscript); };
+  bool hasPairs = false, hasOthers = false;
+  for (ReadOp read : sum.getBody().getOps<ReadOp>()) {
+    IndexSet used = dependence(read.getSubscripts());
+    if (!used.contains(root.key)) {
+      hasOthers = true;
+      continue;
+    }
+    if (!used.contains(root.query) || !llvm::all_of(read.getSubscripts(), isIndex) ||
+        read.getSubscripts().back() != sum.getBody().getArgument(0))
+      return false;
+    hasPairs = true;
+  }
+  return hasPairs && hasOthers;
+}
+
+/// Rule 4.
+void Inline::outlineRowsOfPairs(Root &root) {
+  auto softmax = dyn_cast<ReduceOp>(root.formula);
+  if (!root.query || !softmax || root.isSum() || getOperation()->hasAttr(KernelOp::wholeName))
+    return;
+  for (ReduceOp sum : llvm::to_vector(softmax.getBody().getOps<ReduceOp>()))
+    if (isOfRowsOfPairs(sum, root))
+      splitOff(sum, root.tensor, "_pairs");
 }
 
 /// Rule 2 for pairs that are stored, and for the sums of these, whose queries and keys are where they read them.
@@ -260,6 +297,7 @@ void Inline::runOnOperation() {
       continue;
     Root root = Root::of(tensor);
     inlineInto(root);
+    outlineRowsOfPairs(root);
   }
   inlineIntoPairs(kernel);
   eraseUnread(kernel);

@@ -597,3 +597,65 @@ attn.kernel @heads_of_scores(%dot: !attn.tensor<[H, M, N], f32>, %w: !attn.tenso
   }
   attn.return %weight : !attn.tensor<[H, M, N], f32> as f32, %other : !attn.tensor<[H, M, N], f32> as f32
 }
+
+// A row of a query and a key is multiplied for all heads before the softmax; queries and keys are multiplied in it.
+// CHECK-LABEL: attn.kernel @edges(
+// CHECK:         attn.tensor "weight_pairs"(%h: H, %m: M, %i: N) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%c: C) : f32 {
+// CHECK-NEXT:        attn.read %w[%h, %m, %c]
+// CHECK-NEXT:        attn.read %edge[%m, %i, %c]
+// CHECK:         attn.tensor "weight"
+// CHECK-NEXT:      attn.reduce softmax
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+// CHECK:             attn.read %weight_pairs[%h, %m, %{{.*}}]
+// A device would store it as a whole.
+// CHECK-LABEL: attn.kernel @edges_on_a_device(
+// CHECK-NOT:     "weight_pairs"
+attn.kernel @edges(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32>,
+                   %edge: !attn.tensor<[M, N, C], f32>, %w: !attn.tensor<[H, M, C], f32>) {
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%i: N) at (%n) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+        %5 = attn.read %k[%h, %i, %d] : !attn.tensor<[H, N, D], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %2 = attn.reduce sum(%c: C) : f32 {
+        %4 = attn.read %w[%h, %m, %c] : !attn.tensor<[H, M, C], f32>
+        %5 = attn.read %edge[%m, %i, %c] : !attn.tensor<[M, N, C], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %3 = arith.addf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
+}
+
+attn.kernel @edges_on_a_device(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32>,
+                               %edge: !attn.tensor<[M, N, C], f32>, %w: !attn.tensor<[H, M, C], f32>)
+    attributes {attn.whole} {
+  %weight = attn.tensor "weight"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce softmax(%i: N) at (%n) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %4 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+        %5 = attn.read %k[%h, %i, %d] : !attn.tensor<[H, N, D], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %2 = attn.reduce sum(%c: C) : f32 {
+        %4 = attn.read %w[%h, %m, %c] : !attn.tensor<[H, M, C], f32>
+        %5 = attn.read %edge[%m, %i, %c] : !attn.tensor<[M, N, C], f32>
+        %6 = arith.mulf %4, %5 : f32
+        attn.yield %6 : f32
+      }
+      %3 = arith.addf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
+}

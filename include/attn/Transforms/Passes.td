@@ -408,8 +408,9 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
   let description = [{
     Inlined are tensors that cost nothing to compute, and those that depend on both the key and the query of the softmax
     or the sum that reads them (storing them would take M·N memory), unless they are a linear layer of pairs that are there, an input
-    or scores of several heads (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. Scores that a sum takes in so are computed
-    again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
+    or scores of several heads (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. So is a sum over
+    rows that a query and a key have together (`sum[c](q[h, m, c] * edge[m, n, c])`), which becomes a tensor of its own wherever it is
+    written, unless the kernel is `attn.whole`. Scores that a sum takes in so are computed again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
     `attn.total`, where nothing else reads them. What depends on only one of the two is computed once and stays. So does
     what is read at a subscript that might have to be clamped, terms of a sum that divide their last index (a rotated key
     reads its other half), and a sum whose terms have places, where it would not be the only one of its statement; and
