@@ -47,8 +47,9 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
     auto producer = read.getTensor().getDefiningOp<SoftmaxOp>();
     bool isWeight = read.getTensor() == producer.getWeight();
     llvm::SmallVector<IndexBinding> rows;
-    for (mlir::Value subscript : isWeight ? read.getSubscripts().drop_back() : read.getSubscripts()) {
-      IndexBinding binding{Halide::cast<int32_t>(lowering.expression(subscript)), {}, true, {}};
+    auto ofRow = isWeight ? read.getSubscripts().drop_back() : read.getSubscripts();
+    for (auto [dimension, subscript] : llvm::enumerate(ofRow)) { // of which scores may compute more than they read
+      IndexBinding binding{lowering.subscript(read, dimension), {}, true, {}};
       for (mlir::Value index : dependence(subscript))
         binding.vars.push_back(environment.indices[index].vars[0]);
       rows.push_back(binding);
@@ -58,7 +59,7 @@ void Nest::defineWeightedSum(WeightedSumOp op) {
       environment.replace(read.getResult(), softmax.logSumExp());
       continue;
     }
-    Expr at = Halide::clamp(Halide::cast<int32_t>(lowering.expression(read.getSubscripts().back())), 0,
+    Expr at = Halide::clamp(lowering.subscript(read, ofRow.size()), 0,
                             lastIndex(kernel, producer.getScore().getType().getShape().back()));
     environment.replace(read.getResult(), read == single ? softmax.exponential({at}) : softmax.weight({at}));
   }

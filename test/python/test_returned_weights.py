@@ -112,3 +112,21 @@ def test_weights_of_another_row_for_each_key():
     for n in (1, 7, 65):
         x, v = np.random.default_rng(n).standard_normal((2, n, n)).astype(np.float32)
         np.testing.assert_allclose(kernel(x, v), kernel.reference(x, v), rtol=0, atol=4e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 7, 70])
+def test_weights_of_rows_that_are_clamped(queries):
+    """Scores that are made of the row's number (b - 1) are those of the row that is read, not of the one asked for."""
+    kernel = attn.compile("""
+        attention clamped(q: f64[B, M, D], k: f64[B, N, D], v: f64[B, N, E], row: i64[B]) {
+          score[b: B, m, n] = sum[d](q[max(b - 1, 0), m, d] * k[b, n, d])
+          weight[b, m, n]   = softmax[n](score[b, m, n])
+          out[b, m, e]      = sum[n](weight[row[b], m, n] * v[b, n, e])
+          return out
+        }""")
+    random = np.random.default_rng(queries)
+    q, k, v = (random.standard_normal((5, rows, 4)) for rows in (queries, 9, 9))
+    row = np.array([-3, 2, 5, 2**40, -(2**63)])
+    score = np.einsum("bmd,bnd->bmn", q[[0, 0, 1, 2, 3]], k)
+    weight = np.exp(score) / np.exp(score).sum(-1, keepdims=True)
+    np.testing.assert_allclose(kernel(q, k, v, row), weight[np.clip(row, 0, 4)] @ v, rtol=1e-12)
