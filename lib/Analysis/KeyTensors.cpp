@@ -84,9 +84,11 @@ llvm::SmallVector<TensorOp> attn::queryTensors(WeightedSumOp sum) {
     return {};
   mlir::Block::BlockArgListType indices = score.getBody().getArguments();
   return rowTensors(score, [&](ReadOp read) {
+    if (!isRow(read, score))
+      return false;
     IndexSet used = dependence(read.getSubscripts().drop_back());
     auto isUsed = [&](mlir::BlockArgument index) { return used.contains(index); };
-    return isRow(read, score) && isUsed(query) && !isUsed(indices.back()) &&
+    return isUsed(query) && !isUsed(indices.back()) &&
            (llvm::all_of(indices.drop_back(), isUsed) || !callsFunctions(read.getTensor().getDefiningOp<TensorOp>()));
   });
 }

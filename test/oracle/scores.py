@@ -75,6 +75,7 @@ class Scores(Expressions):
             [
                 lambda: value / call("sqrt", size("D")),
                 lambda: value * call("rsqrt", size("D") + literal(1)),
+                lambda: value * self.define("inverse", [], call("rsqrt", size("D") + literal(1))),
                 lambda: literal(self.random.choice([0.125, 0.3, -1.0, 2.0])) * value,
                 lambda: value * self.scalar("scale", self.float, Values("positive"), self.random.choice(["", "1 / 8", "0.5"])),
                 lambda: value - call("log", size("N") + literal(1)),

@@ -126,6 +126,20 @@ def test_not_where_somebody_else_reads_it(reader):
     check(kernel, *inputs(np.random.default_rng(7), 1, 70, 8, 8))
 
 
+@pytest.mark.parametrize("queries", [1, 20, 100])
+@pytest.mark.parametrize("scale", ["1 / sqrt(D)", "sum[m, d](q[m, d]) / (M * D)", "inverse / 3"])
+def test_a_scale_that_is_a_statement(scale, queries):
+    """It is read at no row, and ended the compiler."""
+    kernel = attn.compile(f"""
+        attention scaled(q: f32[M, D], k: f32[N, D], v: f32[N, E], inverse: f32) {{
+          scale = {scale}
+          out[m, e] = sum[n](softmax[n](sum[d](q[m, d] * k[n, d]) * scale) * v[n, e])
+          return out
+        }}""")
+    generator = np.random.default_rng(queries)
+    check(kernel, *(generator.standard_normal(shape, np.float32) for shape in ((queries, 8), (70, 8), (70, 5))), np.float32(1.5))
+
+
 def test_there_is_no_memory_for_what_is_not_stored():
     """A million keys, of which one row lies in memory; made of all of them they would be 256 MB."""
     program = """
