@@ -146,8 +146,8 @@ static KeyRange hull(KeyRange a, KeyRange b) {
 static KeyRange comparison(arith::CmpIPredicate predicate, const Affine &form) {
   using arith::CmpIPredicate;
   bool rising = form.coefficient > 0;
-  // At equality |coefficient| · key = root. Where that is less than an integer, and where it is not less, the key is
-  // less than the integer by |coefficient|, rounded up, and is not.
+  // At equality c · key = root, with c = |coefficient|. What decides is c · key < b or c · key >= b for some integer b
+  // near the root, and so whether key < ⌈b / c⌉.
   int64_t sign = rising ? -1 : 1, divisor = std::abs(form.coefficient);
   auto bound = [&](int64_t offset) {
     Bound product = scaled(form.rest, sign, offset + divisor - 1);

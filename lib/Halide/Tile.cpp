@@ -150,6 +150,8 @@ void Tile::defineWeights() {
 
 /// Lets `environment` take from Funcs what `value` has of rows of tables, and of narrow numbers.
 void Tile::keepInChunk(mlir::Value value, Environment &environment) {
+  if (environment.values.contains(value))
+    return;
   auto read = value.getDefiningOp<ReadOp>();
   if (read && isOfDistance(read, environment))
     environment.replace(value, addDistances(read, environment));

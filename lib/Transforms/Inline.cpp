@@ -23,8 +23,7 @@
 //      a running total, unless they are reductions. Sums whose terms have places stay by themselves.
 //   4. A sum over a row that a query and a key have together (`sum[c](q[h, m, c] * edge[m, n, c])`) leaves a softmax
 //      again, once the query is known. It is a matrix product for the heads of a query, and so many numbers as heads,
-//      where there are as many as columns already. A
-//      device would store it as a whole: there it stays.
+//      where there are as many as columns already. A device would store it as a whole: there it stays.
 //
 //===----------------------------------------------------------------------===//
 
