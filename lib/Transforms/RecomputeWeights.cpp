@@ -7,20 +7,27 @@
 // has a sum that reads weights at its own key, each of another row. They are computed again from the log-sum-exp of
 // their rows, stored for a block of rows at a time (attn/Analysis/PairBlocks.h):
 //
-//   weight_logsumexp[h, m] = logsumexp[n](score[h, m, n])
-//   weight_again[h, m, n]  = exp(score[h, m, n] - weight_logsumexp[h, m])       attn.pairs
-//   average[m, n]          = sum[h](weight_again[h, m, n]) / H
+//   weight_logsumexp[h, m]   = logsumexp[n](score[h, m, n])
+//   weight_again[h, m, n]    = exp(score[h, m, n] - weight_logsumexp[h, m])     attn.pairs
+//   weight_again_total[h, m] = sum[n](weight_again[h, m, n])
+//   average[m, n]            = sum[h](weight_again[h, m, n] / max(weight_again_total[h, m], 0.5)) / H
+//
+// The total is 1 but for roundings, of the log-sum-exp and of scores that were computed in another order, which grow
+// with the scores; or 0 in a row without keys. Divided by it, weights are as exact as a softmax is. (The share of a
+// sink is added to it.)
 //
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
 #include "LogSumExp.h"
 #include "Rewrites.h"
+#include "Scores.h"
 #include "Slice.h"
 #include "Statement.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -64,8 +71,16 @@ static bool readsStoredScores(TensorOp softmax, BlockArgument key) {
   });
 }
 
-/// The weights of `softmax` for each row and key, before the statement after it.
-static TensorOp writeAgain(TensorOp softmax, BlockArgument key) {
+namespace {
+/// Weights that are computed again, for each row and key, and what those of a row add up to, beside a sink if there is
+/// one.
+struct Again {
+  TensorOp weights, totals, sinks;
+};
+} // namespace
+
+/// Those of `softmax`, before the statement after it.
+static Again writeAgain(TensorOp softmax, BlockArgument key) {
   ReduceOp reduce = soleReduction(softmax);
   OpBuilder builder(softmax.getContext());
   builder.setInsertionPointAfter(softmax);
@@ -91,9 +106,48 @@ static TensorOp writeAgain(TensorOp softmax, BlockArgument key) {
     again.condition = [&](OpBuilder &builder, Indices indices) {
       return inRegion(reduce.getWhere(), builder, indices);
     };
-  TensorOp pairs = again.write(softmax->getParentOfType<KernelOp>(), builder, softmax.getLoc());
+  auto kernel = softmax->getParentOfType<KernelOp>();
+  TensorOp pairs = again.write(kernel, builder, softmax.getLoc());
   pairs->setAttr(TensorOp::pairsName, builder.getUnitAttr());
-  return pairs;
+  Statement total{(pairs.getName() + "_total").str(),
+                  llvm::map_to_vector(ArrayRef(order).take_front(rows), axisOf),
+                  {axisOf(key)},
+                  reduce.getType(),
+                  nullptr};
+  total.term = [&](OpBuilder &builder, Indices indices) -> Value {
+    return ReadOp::create(builder, softmax.getLoc(), pairs.getResult(), indices);
+  };
+  Again result{pairs, total.write(kernel, builder, softmax.getLoc()), {}};
+  if (Value sink = reduce.getSink()) {
+    Statement share{(softmax.getName() + "_sink").str(), total.axes, {}, reduce.getType(), nullptr};
+    share.term = [&](OpBuilder &builder, Indices indices) {
+      IRMapping mapping;
+      mapping.map(ArrayRef(order).take_front(rows), indices);
+      Value score = cloneSlice(sink, mapping, builder);
+      Value sum = ReadOp::create(builder, softmax.getLoc(), sums.getResult(), indices);
+      return weightOf(score, sum, builder, softmax.getLoc());
+    };
+    result.sinks = share.write(kernel, builder, softmax.getLoc());
+  }
+  return result;
+}
+
+/// The weight that `read` reads, whose `key` is this dimension, from those that are computed again.
+static Value readAgain(const Again &again, ReadOp read, unsigned key) {
+  OpBuilder builder(read);
+  Location location = read.getLoc();
+  SmallVector<Value> subscripts(read.getSubscripts());
+  subscripts.erase(subscripts.begin() + key);
+  Value total = ReadOp::create(builder, location, TensorOp(again.totals).getResult(), subscripts);
+  subscripts.push_back(read.getSubscripts()[key]);
+  Value weight = ReadOp::create(builder, location, TensorOp(again.weights).getResult(), subscripts);
+  if (TensorOp sinks = again.sinks) {
+    Value sink = ReadOp::create(builder, location, sinks.getResult(), llvm::ArrayRef(subscripts).drop_back());
+    total = arith::AddFOp::create(builder, location, total, sink);
+  }
+  Value least = floatConstant(0.5, total.getType(), builder, location);
+  total = arith::MaximumFOp::create(builder, location, total, least);
+  return arith::DivFOp::create(builder, location, weight, total);
 }
 
 /// Puts `sum` into the only formula that reads it, for each of its elements. Returns the statement that has it then.
@@ -123,16 +177,12 @@ static SmallVector<std::string> recompute(KernelOp kernel, StringRef name, bool 
   if (reads.empty() || readsStoredScores(softmax, key))
     return {};
   bool areReturned = true;
-  TensorOp again = writeAgain(softmax, key);
+  Again again = writeAgain(softmax, key);
   SmallVector<std::string> sums;
   for (ReadOp read : reads) {
-    SmallVector<Value> subscripts(read.getSubscripts());
-    subscripts.erase(subscripts.begin() + key.getArgNumber());
-    subscripts.push_back(read.getSubscripts()[key.getArgNumber()]);
-    OpBuilder builder(read);
     auto sum = read->getParentOfType<TensorOp>();
     sums.push_back(sum.getName().str());
-    read.replaceAllUsesWith(ReadOp::create(builder, read.getLoc(), again.getResult(), subscripts).getResult());
+    read.replaceAllUsesWith(readAgain(again, read, key.getArgNumber()));
     read.erase();
     areReturned &= isReturned((joinsReaders ? joinReader(sum) : sum).getResult());
   }

@@ -11,11 +11,15 @@
 // CHECK-NEXT:      %0 = attn.read %s[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
 // CHECK-NEXT:      %1 = attn.read %weight_logsumexp[%h, %m] : !attn.tensor<[H, M], f32>
 // CHECK:           math.exp
-// CHECK-NOT:     average_sum
+// CHECK:         %weight_again_total = attn.tensor "weight_again_total"(%h: H, %m: M) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        attn.read %weight_again[%h, %m, %n]
 // CHECK:         %average = attn.tensor "average"(%m: M, %n: N) : f32 {
 // CHECK-NEXT:      %0 = attn.reduce sum(%h: H) : f32 {
+// CHECK-NEXT:        %[[TOTAL:.*]] = attn.read %weight_again_total[%h, %m] : !attn.tensor<[H, M], f32>
 // CHECK-NEXT:        %[[WEIGHT:.*]] = attn.read %weight_again[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
-// CHECK-NEXT:        attn.yield %[[WEIGHT]] : f32
+// CHECK:             %[[SHARE:.*]] = arith.divf %[[WEIGHT]], %{{.*}} : f32
+// CHECK-NEXT:        attn.yield %[[SHARE]] : f32
 // CHECK-NEXT:      }
 // CHECK:           arith.divf
 attn.kernel @average(%s: !attn.tensor<[H, M, N], f32>, %v: !attn.tensor<[H, N, E], f32>) {
@@ -59,6 +63,7 @@ attn.kernel @average(%s: !attn.tensor<[H, M, N], f32>, %v: !attn.tensor<[H, N, E
 // CHECK:           arith.select
 // CHECK:         %heavy = attn.tensor "heavy"(%n: N) : f32 {
 // CHECK-NEXT:      %0 = attn.reduce sum(%m: M) : f32 {
+// CHECK-NEXT:        attn.read %weight_again_total[%m] : !attn.tensor<[M], f32>
 // CHECK-NEXT:        attn.read %weight_again[%m, %n] : !attn.tensor<[M, N], f32>
 attn.kernel @masked(%s: !attn.tensor<[M, N], f32>) {
   %weight = attn.tensor "weight"(%n: N, %m: M) : f32 {

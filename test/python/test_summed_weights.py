@@ -65,7 +65,7 @@ def test_sums_are_those_of_the_oracle(name, mask):
 @pytest.mark.parametrize("name", SUMS)
 def test_no_row_is_computed_for_each_of_its_elements(name):
     plan = compiled(SPEC.format(t="f32", where="", statement=SUMS[name])).emit("plan")
-    assert "weight_again stored, result" in plan
+    assert "weight_again stored, weight_again_total, result" in plan
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -99,6 +99,16 @@ def test_gradients(name):
     q, k, v, valid = inputs(9, 13, torch.float64)
     q, k, v = (each.requires_grad_() for each in (q[..., :5], k[..., :5], v[..., :3]))
     torch.autograd.gradcheck(lambda q, k, v: kernel(q, k, v, valid), (q, k, v))
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+def test_large_scores_leave_no_error(keys):
+    """The log-sum-exp of scores of a thousand is off by more than 2e-6 of a weight."""
+    kernel = compiled(SPEC.format(t="f32", where="", statement=SUMS["average"]))
+    q, k, v, valid = inputs(65, keys)
+    k = 300 * k[:, :, :1].expand(-1, -1, keys, -1)  # equal scores
+    _, average = kernel(q, k, v, valid)
+    torch.testing.assert_close(average, torch.full_like(average, 1 / keys), rtol=2e-7, atol=0)
 
 
 def test_rows_without_keys_weigh_nothing():

@@ -533,7 +533,8 @@ def AttnRecomputeWeights : Pass<"attn-recompute-weights", "::attn::KernelOp"> {
     A sum that reads the weights of a softmax at its own key, each term of another row (the average of the heads, or what a key gets
     from all queries), would compute a row's scores again for each of its elements. The weights that it reads become a tensor of
     pairs (`attn.pairs`): computed again from the log-sum-exp of their rows, which is at hand where values are weighted, and stored
-    for a block of rows at a time. So is a formula around the sum, where it is a multiple of it. Only sums that are returned are
+    for a block of rows at a time. They are divided by what those of a row add up to, 1 but for the roundings of the log-sum-exp and
+    of scores that are computed in another order. So is a formula around the sum, where it is a multiple of it. Only sums that are returned are
     computed so: what is stored for another statement may be cut into parts, which blocks are not. Weights that are returned are
     stored anyway; kernels that are `attn.whole`, scores that are stored (layers over heads), and sums that blocks of rows do not
     suffice for, are left as they are. The pass runs where scores hold their whole formula.
@@ -569,10 +570,21 @@ def AttnRecomputeWeights : Pass<"attn-recompute-weights", "::attn::KernelOp"> {
       %5 = math.exp %4 fastmath<afn> : f32
       attn.yield %5 : f32
     }
-    %average = attn.tensor "average"(%m: M, %n: N) : f32 {
-      %0 = attn.reduce sum(%h: H) : f32 {
+    %weight_again_total = attn.tensor "weight_again_total"(%h: H, %m: M) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
         %1 = attn.read %weight_again[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
         attn.yield %1 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %average = attn.tensor "average"(%m: M, %n: N) : f32 {
+      %0 = attn.reduce sum(%h: H) : f32 {
+        %1 = attn.read %weight_again_total[%h, %m] : !attn.tensor<[H, M], f32>
+        %2 = attn.read %weight_again[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+        %cst = arith.constant 5.000000e-01 : f32
+        %3 = arith.maximumf %1, %cst : f32
+        %4 = arith.divf %2, %3 : f32
+        attn.yield %4 : f32
       }
       attn.yield %0 : f32
     }
