@@ -31,10 +31,10 @@ static bool isWide(WeightedSumOp sum, int columns) {
 static std::vector<PlanVariant> variantsFor(WeightedSumOp sum, int64_t splitQueries) {
   if (!isFusible(sum) || !hasPlainSink(sum))
     return {{PlanKind::Nest}};
-  if (hasValuesOfPairs(sum))
+  if (static_cast<int64_t>(sum.getQuery()) < 0 || hasValuesOfPairs(sum))
     return {{PlanKind::Split}};
   if (!isTileable(sum))
-    return {{static_cast<int64_t>(sum.getQuery()) < 0 ? PlanKind::Split : PlanKind::Nest}};
+    return {{PlanKind::Nest}};
   SizeAttr queries = sum.getResult().getType().getShape()[sum.getQuery()];
   if (queries.isConstant())
     return {{queries.getValue() <= splitQueries ? PlanKind::Split : PlanKind::Tiles}};

@@ -15,6 +15,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backward.h"
+#include "Form.h"
 #include "LogSumExp.h"
 #include "attn/Analysis/Dependence.h"
 #include "attn/Transforms/Passes.h"
@@ -38,21 +39,16 @@ static void returnSaved(KernelOp kernel, const Backward &backward) {
   OpBuilder builder(returned);
   SmallVector<Value> outputs(returned.getOutputs());
   SmallVector<Attribute> types(returned.getOutputTypes().begin(), returned.getOutputTypes().end());
-  auto find = [&](StringRef name) {
-    return *llvm::find_if(kernel.getBody().front().getOps<TensorOp>(),
-                          [&](TensorOp tensor) { return tensor.getName() == name; });
-  };
   auto add = [&](TensorOp tensor) {
     outputs.push_back(tensor.getResult());
     types.push_back(TypeAttr::get(tensor.getResult().getType().getElementType()));
   };
   for (const SoftmaxGroup &group : backward.groups) {
-    TensorOp source = find(group.source);
     builder.setInsertionPoint(returned);
-    add(writeLogSumExp(source, group.saved, builder));
+    add(writeLogSumExp(tensorNamed(kernel, group.source), group.saved, builder));
   }
   for (StringRef name : backward.savedSums)
-    add(find(name));
+    add(tensorNamed(kernel, name));
   if (size_t saved = outputs.size() - returned.getOutputs().size())
     kernel->setAttr(KernelOp::savedName, builder.getI64IntegerAttr(saved));
   ReturnOp::create(builder, returned.getLoc(), outputs, builder.getArrayAttr(types));

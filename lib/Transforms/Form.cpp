@@ -12,6 +12,12 @@ using namespace attn;
 
 bool attn::isBackward(KernelOp kernel) { return kernel.getSymName().ends_with(KernelOp::backwardSuffix); }
 
+TensorOp attn::tensorNamed(KernelOp kernel, StringRef name) {
+  auto tensors = kernel.getBody().front().getOps<TensorOp>();
+  auto found = llvm::find_if(tensors, [&](TensorOp tensor) { return tensor.getName() == name; });
+  return found == tensors.end() ? TensorOp() : *found;
+}
+
 ReduceOp attn::soleReduction(TensorOp tensor) {
   auto reduce = yielded(tensor.getBody()).getDefiningOp<ReduceOp>();
   return reduce && reduce.getSizes().size() == 1 ? reduce : ReduceOp();

@@ -43,6 +43,9 @@ bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<mlir::Value> &weights);
 /// Whether `kernel` is one that attn-differentiate makes for gradients.
 bool isBackward(KernelOp kernel);
 
+/// The attn.tensor of the kernel with this name, or null.
+TensorOp tensorNamed(KernelOp kernel, llvm::StringRef name);
+
 /// A name that no tensor of the kernel has: `base`, or `base` with a number.
 std::string freshName(KernelOp kernel, llvm::StringRef base);
 

@@ -28,6 +28,7 @@
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -133,16 +134,16 @@ static Again writeAgain(TensorOp softmax, BlockArgument key) {
 }
 
 /// The weight that `read` reads, whose `key` is this dimension, from those that are computed again.
-static Value readAgain(const Again &again, ReadOp read, unsigned key) {
+static Value readAgain(Again again, ReadOp read, unsigned key) {
   OpBuilder builder(read);
   Location location = read.getLoc();
   SmallVector<Value> subscripts(read.getSubscripts());
   subscripts.erase(subscripts.begin() + key);
-  Value total = ReadOp::create(builder, location, TensorOp(again.totals).getResult(), subscripts);
+  Value total = ReadOp::create(builder, location, again.totals.getResult(), subscripts);
   subscripts.push_back(read.getSubscripts()[key]);
-  Value weight = ReadOp::create(builder, location, TensorOp(again.weights).getResult(), subscripts);
-  if (TensorOp sinks = again.sinks) {
-    Value sink = ReadOp::create(builder, location, sinks.getResult(), llvm::ArrayRef(subscripts).drop_back());
+  Value weight = ReadOp::create(builder, location, again.weights.getResult(), subscripts);
+  if (again.sinks) {
+    Value sink = ReadOp::create(builder, location, again.sinks.getResult(), llvm::ArrayRef(subscripts).drop_back());
     total = arith::AddFOp::create(builder, location, total, sink);
   }
   Value least = floatConstant(0.5, total.getType(), builder, location);
@@ -160,22 +161,24 @@ static TensorOp joinReader(TensorOp sum) {
   return reader;
 }
 
-static TensorOp find(KernelOp kernel, StringRef name) {
-  return *llvm::find_if(kernel.getBody().front().getOps<TensorOp>(),
-                        [&](TensorOp tensor) { return tensor.getName() == name; });
+/// The reads of `softmax` in sums over rows; none where its weights or scores are stored anyway.
+static SmallVector<ReadOp> readsOverRows(TensorOp softmax) {
+  BlockArgument key = softmaxKeys(soleReduction(softmax), softmax).front();
+  SmallVector<ReadOp> reads;
+  if (isReturned(softmax.getResult()) || readsStoredScores(softmax, key))
+    return reads;
+  for (Operation *user : softmax.getResult().getUsers())
+    if (auto read = dyn_cast<ReadOp>(user); read && isSummedOverRows(read, key.getArgNumber()))
+      reads.push_back(read);
+  return reads;
 }
 
 /// Rewrites the sums over rows of the weights called `name`. Their names; none where blocks of rows are not enough for
 /// one of them, or where one is stored for another statement: that may take as much memory as the pairs do.
 static SmallVector<std::string> recompute(KernelOp kernel, StringRef name, bool joinsReaders) {
-  TensorOp softmax = find(kernel, name);
+  TensorOp softmax = tensorNamed(kernel, name);
   BlockArgument key = softmaxKeys(soleReduction(softmax), softmax).front();
-  SmallVector<ReadOp> reads;
-  for (Operation *user : softmax.getResult().getUsers())
-    if (auto read = dyn_cast<ReadOp>(user); read && isSummedOverRows(read, key.getArgNumber()))
-      reads.push_back(read);
-  if (reads.empty() || readsStoredScores(softmax, key))
-    return {};
+  SmallVector<ReadOp> reads = readsOverRows(softmax);
   bool areReturned = true;
   Again again = writeAgain(softmax, key);
   SmallVector<std::string> sums;
@@ -195,7 +198,7 @@ void RecomputeWeights::runOnOperation() {
     return;
   SmallVector<std::string> names;
   for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>())
-    if (isSoftmax(tensor) && !isReturned(tensor.getResult()))
+    if (isSoftmax(tensor) && !readsOverRows(tensor).empty())
       names.push_back(tensor.getName().str());
   for (StringRef name : names)
     for (bool joinsReaders : {true, false}) {
@@ -203,7 +206,7 @@ void RecomputeWeights::runOnOperation() {
       SmallVector<std::string> sums = recompute(*changed, name, joinsReaders);
       if (sums.empty())
         continue;
-      noteRewrite(find(kernel, name), "recompute weights",
+      noteRewrite(tensorNamed(kernel, name), "recompute weights",
                   "'" + name + "' is computed again from its log-sum-exp, a block of rows at a time, for " +
                       llvm::join(sums, ", "));
       eraseUnread(*changed);

@@ -63,22 +63,17 @@ void StorePairs::runOnOperation() {
   KernelOp kernel = getOperation();
   if (kernel->hasAttr(KernelOp::wholeName))
     return;
-  auto tensors = [](KernelOp kernel) { return kernel.getBody().front().getOps<TensorOp>(); };
   SmallVector<std::string> names; // softmaxes first
   for (bool ofSoftmax : {true, false})
-    for (TensorOp tensor : tensors(kernel))
+    for (TensorOp tensor : kernel.getBody().front().getOps<TensorOp>())
       if (tensor->hasAttr(TensorOp::weightsName) == ofSoftmax)
         names.push_back(tensor.getName().str());
-  auto find = [&](KernelOp kernel, StringRef name) {
-    auto found = llvm::find_if(tensors(kernel), [&](TensorOp tensor) { return tensor.getName() == name; });
-    return found == tensors(kernel).end() ? TensorOp() : *found;
-  };
   for (StringRef name : names) {
-    TensorOp tensor = find(kernel, name);
+    TensorOp tensor = tensorNamed(kernel, name);
     if (!tensor || !isOrigin(tensor))
       continue;
     mlir::OwningOpRef<KernelOp> changed = kernel.clone();
-    PairTensors(find(*changed, name)).store();
+    PairTensors(tensorNamed(*changed, name)).store();
     eraseUnread(*changed);
     if (arePairsInBlocks(*changed))
       kernel.getBody().takeBody(changed->getBody());
