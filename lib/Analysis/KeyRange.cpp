@@ -1,11 +1,14 @@
 //===- KeyRange.cpp - Which keys a mask can let through --------------------===//
 
 #include "attn/Analysis/KeyRange.h"
+#include "attn/Analysis/Cost.h"
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
+
+#include <numeric>
 
 using namespace mlir;
 using namespace attn;
@@ -267,3 +270,40 @@ static MaskRange rangeOf(Value condition, BlockArgument key, bool negated) {
 }
 
 MaskRange attn::maskRange(Value condition, BlockArgument key) { return rangeOf(condition, key, /*negated=*/false); }
+
+static bool areEqual(const Bound &a, const Bound &b) {
+  if (a == b || !a || !b)
+    return a == b;
+  return a->kind == b->kind && a->constant == b->constant && a->terms == b->terms && a->condition == b->condition &&
+         a->factor == b->factor && areEqual(a->lhs, b->lhs) && areEqual(a->rhs, b->rhs);
+}
+
+bool attn::isExact(const MaskRange &range) {
+  return areEqual(range.possible.lower, range.certain.lower) && areEqual(range.possible.upper, range.certain.upper);
+}
+
+/// The most of 64 keys that one vector, or one element, has at `subscript`: 0 if none has.
+static int64_t keysAtOnce(Value subscript, BlockArgument key, bool isLast) {
+  constexpr int64_t most = 64;
+  if (!dependence(subscript).contains(key))
+    return most;
+  APInt divisor;
+  if (Value value = divisorOfKey(subscript, key))
+    return matchPattern(value, m_ConstantInt(&divisor)) ? std::gcd(divisor.getSExtValue(), most) : 0;
+  std::optional<Affine> form = affine(subscript, key);
+  return isLast && form && !form->divisor && form->coefficient == 1 ? most : 0;
+}
+
+int64_t attn::keysSearchedAtOnce(Value condition, BlockArgument key) {
+  constexpr int64_t least = 8;
+  if (isExact(maskRange(condition, key)))
+    return 0;
+  int64_t keys = 64;
+  bool isDear = anyInSlice(condition, [&](Operation *op) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
+        keys = std::min(keys, keysAtOnce(subscript, key, position + 1 == read.getSubscripts().size()));
+    return isa<ReduceOp>(op) || isFunction(op);
+  });
+  return isDear || keys < least ? 0 : keys;
+}

@@ -102,6 +102,8 @@ private:
   Halide::Expr keyInChunk(const Environment &environment) const;
 
   void defineRange(mlir::Region *mask, Environment environment);
+  /// Finds the keys of the chunk that `mask` lets through for some query of the tile.
+  void searchChunk(mlir::Region &mask, const Environment &environment);
   void defineScore();
   void defineWeights();
   void keepInChunk(mlir::Value value, Environment &environment);
@@ -148,6 +150,7 @@ private:
   llvm::SmallVector<mlir::BlockArgument> indicesOfPair(mlir::Value value, const Environment &environment) const;
   Halide::Expr addDistances(ReadOp read, const Environment &environment);
   void scheduleDistances();
+  void scheduleSearch();
 
   // Pairs of bf16 numbers.
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
@@ -193,9 +196,13 @@ private:
   Halide::Expr keyCount;
 
   bool ranged = false, storeScore = false;
+  int searchedAtOnce = 0; ///< Keys for which the mask is looked at in each chunk: a vector of bytes, or none.
   Halide::Expr lower, upper;           ///< The keys that the mask can let through for some query of the tile.
   Halide::Expr wholeLower, wholeUpper; ///< The keys that it lets through for every query.
   std::vector<Halide::Func> rangeFuncs;
+  Halide::Expr visitedLower, visitedUpper; ///< The same as `lower` and `upper`, or of the chunk where it is searched.
+  Halide::Func seen, firstSeen, endSeen;   ///< Of such a chunk: (key), and between which keys some are seen.
+  Halide::RDom searchedKeys;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
   Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output;
   Halide::Func state, rows; ///< (q, part of the row or column); its columns, (e, q).

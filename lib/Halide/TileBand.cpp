@@ -108,13 +108,13 @@ int Tile::bandSize() const {
 /// The least row of the pairs that are in range, or the largest.
 Expr Tile::endOfBand(Band &band, const Environment &environment, bool largest) {
   int queries = plan.queries, chunkSize = plan.chunk;
-  Expr end = Halide::min(firstKey + chunkSize, upper);
+  Expr end = Halide::min(firstKey + chunkSize, visitedUpper);
   Environment inner;
   inner.indices = environment.indices;
   for (auto &[index, binding] : inner.indices)
     if (binding.has(q))
       binding.expr = firstQuery + (largest == band.growsWithQuery ? queries - 1 : 0);
-  inner.rebind(k, {largest == band.growsWithKey ? end - 1 : Halide::max(firstKey, lower), {k}, true, {}});
+  inner.rebind(k, {largest == band.growsWithKey ? end - 1 : Halide::max(firstKey, visitedLower), {k}, true, {}});
   Func row(kernel.uniqueName(func.name() + (largest ? "_last_row" : "_first_row")));
   row() = PlainRegion(kernel, inner).subscript(band.read, band.dimension);
   bandRows.push_back(row);

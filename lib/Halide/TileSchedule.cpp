@@ -28,6 +28,16 @@ void Tile::computeInChunk(Func stage) {
   stage.compute_at(state, chunkLoop()).bound(q, 0, static_cast<int>(plan.queries));
 }
 
+void Tile::scheduleSearch() {
+  for (Func each : {seen, firstSeen, endSeen})
+    each.compute_at(state, chunkLoop());
+  seen.bound(k, 0, searchedAtOnce).vectorize(k);
+  seen.update(0).vectorize(k);
+  seen.update(1).vectorize(k);
+  for (Func each : {firstSeen, endSeen})
+    each.update().atomic().vectorize(searchedKeys.x, std::min<int>(searchedAtOnce, plan.lanes));
+}
+
 void Tile::schedule() {
   int lanes = plan.lanes, queries = plan.queries, valueUnroll = plan.valueUnroll, chunkSize = plan.chunk;
   unsigned rank = vars.size();
@@ -82,6 +92,8 @@ void Tile::schedule() {
   computeInTask(rows);
   rows.vectorize(e, lanes, TailStrategy::RoundUp);
 
+  if (searchedAtOnce)
+    scheduleSearch();
   for (Func &row : bandRows)
     row.compute_at(state, chunkLoop());
   scheduleDistances();

@@ -40,6 +40,8 @@ void Tile::defineState() {
     chunks.where(last * size < upper);
     chunks.where(last * size + size > lower);
   }
+  if (searchedAtOnce)
+    chunks.where(visitedLower < visitedUpper);
   state = Func(kernel.uniqueName(func.name() + "_state"));
   softmax ? defineSoftmaxState() : defineSumState();
 }
