@@ -282,16 +282,18 @@ bool attn::isExact(const MaskRange &range) {
   return areEqual(range.possible.lower, range.certain.lower) && areEqual(range.possible.upper, range.certain.upper);
 }
 
-/// The most of 64 keys that one vector, or one element, has at `subscript`: 0 if none has.
-static int64_t keysAtOnce(Value subscript, BlockArgument key, bool isLast) {
+/// The most of 64 keys that one vector, or one element, has in a dimension of what is read: 0 if none has.
+static int64_t keysAtOnce(ReadOp read, unsigned dimension, BlockArgument key) {
   constexpr int64_t most = 64;
+  Value subscript = read.getSubscripts()[dimension];
   if (!dependence(subscript).contains(key))
     return most;
   APInt divisor;
   if (Value value = divisorOfKey(subscript, key))
     return matchPattern(value, m_ConstantInt(&divisor)) ? std::gcd(divisor.getSExtValue(), most) : 0;
-  std::optional<Affine> form = affine(subscript, key);
-  return isLast && form && !form->divisor && form->coefficient == 1 ? most : 0;
+  // A subscript that is clamped is a number for each key.
+  ArrayRef<SizeAttr> shape = read.getTensor().getType().getShape();
+  return subscript == key && dimension + 1 == shape.size() && shape[dimension] == indexSize(key) ? most : 0;
 }
 
 int64_t attn::keysSearchedAtOnce(Value condition, BlockArgument key) {
@@ -301,8 +303,8 @@ int64_t attn::keysSearchedAtOnce(Value condition, BlockArgument key) {
   int64_t keys = 64;
   bool isDear = anyInSlice(condition, [&](Operation *op) {
     if (auto read = dyn_cast<ReadOp>(op))
-      for (auto [position, subscript] : llvm::enumerate(read.getSubscripts()))
-        keys = std::min(keys, keysAtOnce(subscript, key, position + 1 == read.getSubscripts().size()));
+      for (unsigned dimension = 0; dimension < read.getSubscripts().size(); ++dimension)
+        keys = std::min(keys, keysAtOnce(read, dimension, key));
     return isa<ReduceOp>(op) || isFunction(op);
   });
   return isDear || keys < least ? 0 : keys;

@@ -1,11 +1,13 @@
 //===- BlockKeys.cpp - The keys that a block of rows needs -----------------===//
 //
 // From the masks of a block's pairs, as for the tiles of a softmax: the least lower and the greatest upper bound of the
-// keys over its rows. Outside, its pairs are 0, and are neither computed nor read.
+// keys over its rows, by their text or by a look at all keys. Outside, its pairs are 0, and are neither computed nor
+// read.
 //
 //===----------------------------------------------------------------------===//
 
 #include "KeyBounds.h"
+#include "KeySearch.h"
 #include "StepLowering.h"
 #include "attn/Analysis/Scan.h"
 
@@ -21,11 +23,16 @@ struct BoundedMask {
   mlir::Value condition;
   mlir::BlockArgument key;
   KeyRange range;
+  int inVector = 0; ///< As many keys are looked at together, if not the text alone bounds them.
 
-  static BoundedMask of(mlir::Value condition, mlir::BlockArgument key) {
-    return {condition, key, condition ? maskRange(condition, key).possible : KeyRange()};
+  BoundedMask() = default;
+  BoundedMask(mlir::Value condition, mlir::BlockArgument key, int lanes) : condition(condition), key(key) {
+    if (!condition)
+      return;
+    range = maskRange(condition, key).possible;
+    inVector = keysInVector(condition, key, lanes);
   }
-  bool isBounded() const { return range.lower || range.upper; }
+  bool isBounded() const { return range.lower || range.upper || inVector; }
 };
 } // namespace
 
@@ -42,16 +49,16 @@ static bool followsMasked(const Scan &scan) {
 
 /// What bounds the keys at which some row needs `pairs`: their mask; or the conditions of the terms of a scan along
 /// keys that pairs alone read, none where its terms have the keys of other pairs. Without a bound it needs all.
-static llvm::SmallVector<BoundedMask> masksOf(TensorOp pairs) {
+static llvm::SmallVector<BoundedMask> masksOf(TensorOp pairs, int lanes) {
   std::optional<Scan> scan = Scan::of(pairs);
   bool isReadByPairs = llvm::all_of(pairs.getResult().getUsers(), [](mlir::Operation *user) {
     return isPairs(user->getParentOfType<TensorOp>().getResult());
   });
   if (!scan || !scan->isAlongLast() || !isReadByPairs)
-    return {BoundedMask::of(maskOf(pairs), pairs.getBody().getArguments().back())};
+    return {BoundedMask(maskOf(pairs), pairs.getBody().getArguments().back(), lanes)};
   llvm::SmallVector<BoundedMask> masks;
   auto add = [&](mlir::Value condition, mlir::Region &region) {
-    if (BoundedMask mask = BoundedMask::of(condition, region.getArgument(0)); mask.isBounded())
+    if (BoundedMask mask(condition, region.getArgument(0), lanes); mask.isBounded())
       masks.push_back(mask);
   };
   for (mlir::Value condition : scan->conditions)
@@ -64,20 +71,45 @@ static llvm::SmallVector<BoundedMask> masksOf(TensorOp pairs) {
   return masks;
 }
 
-/// The smallest (or largest) bound over the rows of the block.
-static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, Expr keyCount) {
-  Environment environment;
-  Halide::Region ranges = {{0, 1}};
+/// Whether formulas without reductions, of statements with the same indices, are the same.
+static bool isSameFormula(mlir::Value a, mlir::Value b) {
+  auto argument = mlir::dyn_cast<mlir::BlockArgument>(a), other = mlir::dyn_cast<mlir::BlockArgument>(b);
+  if (a == b || argument || other)
+    return a == b || (argument && other && argument.getArgNumber() == other.getArgNumber() &&
+                      indexName(argument) == indexName(other) && indexSize(argument) == indexSize(other));
+  auto areSame = [](mlir::Value x, mlir::Value y) { return mlir::success(isSameFormula(x, y)); };
+  return mlir::OperationEquivalence::isEquivalentTo(a.getDefiningOp(), b.getDefiningOp(), areSame, nullptr,
+                                                    mlir::OperationEquivalence::IgnoreLocations);
+}
+
+/// The rows of the block that change a mask: by which indices, and which of each.
+static std::pair<llvm::SmallVector<mlir::BlockArgument>, Halide::Region> rowsOf(StepLowering &step,
+                                                                                const BoundedMask &mask) {
   llvm::SmallVector<mlir::BlockArgument> rows;
-  for (mlir::BlockArgument index : dependence(mask.condition))
+  Halide::Region ranges;
+  for (mlir::BlockArgument index : llvm::reverse(inOrder(dependence(mask.condition))))
     if (index != mask.key) {
       auto [first, count] = step.values(index);
       rows.push_back(index);
       ranges.push_back({first, count});
     }
-  RDom domain(ranges);
+  return {rows, ranges};
+}
+
+/// Such rows, at which a domain is in its first dimensions.
+static Environment bindRows(llvm::ArrayRef<mlir::BlockArgument> rows, const RDom &domain) {
+  Environment environment;
   for (auto [dimension, index] : llvm::enumerate(rows))
-    environment.indices[index] = {domain[dimension + 1], {}, false, {}};
+    environment.indices[index] = {domain[dimension], {}, false, {}};
+  return environment;
+}
+
+/// The smallest (or largest) bound over the rows of the block.
+static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, Expr keyCount) {
+  auto [rows, ranges] = rowsOf(step, mask);
+  ranges.push_back({0, 1}); // for a mask that no row changes
+  RDom domain(ranges);
+  Environment environment = bindRows(rows, domain);
   PlainRegion lowering(step, environment);
   const KeyBound &bound = largest ? *mask.range.upper : *mask.range.lower;
   // An update is a loop over the variables that it mentions.
@@ -89,6 +121,19 @@ static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, 
   return keys();
 }
 
+/// All keys are looked at.
+static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr keyCount, int lanes) {
+  auto [rows, ranges] = rowsOf(step, mask);
+  KeySearch::Part part{0, keyCount / mask.inVector, Halide::Internal::const_true(), keyCount};
+  KeySearch search(step, {}, ranges, part, mask.inVector, [&](const RDom &domain, const IndexBinding &key) {
+    Environment environment = bindRows(rows, domain);
+    environment.indices[mask.key] = key;
+    return PlainRegion(step, environment).expression(mask.condition);
+  });
+  search.computeAt(Halide::LoopLevel::root(), lanes);
+  return search;
+}
+
 bool StepLowering::storeKeys() {
   if (plan.gpu) // the host, which decides what is run, would have to wait for the device to find them
     return false;
@@ -97,14 +142,24 @@ bool StepLowering::storeKeys() {
   llvm::SmallVector<BoundedMask> masks;
   for (TensorOp statement : blocks->statements)
     if (isPairs(statement.getResult()))
-      masks.append(masksOf(statement));
+      for (const BoundedMask &mask : masksOf(statement, plan.lanes)) {
+        auto isSame = [&](const BoundedMask &other) {
+          return mask.inVector && other.inVector && isSameFormula(mask.condition, other.condition);
+        };
+        if (llvm::none_of(masks, isSame))
+          masks.push_back(mask);
+      }
   if (masks.empty() || !llvm::all_of(masks, [](const BoundedMask &mask) { return mask.isBounded(); }))
     return false;
   for (const BoundedMask &mask : masks) {
-    Expr least = mask.range.lower ? overRows(*this, mask, false, count) : Expr(0);
-    Expr most = mask.range.upper ? overRows(*this, mask, true, count) : count;
-    lower = Halide::min(lower, least);
-    upper = Halide::max(upper, most);
+    if (mask.inVector) {
+      KeySearch search = searchKeys(*this, mask, count, plan.lanes);
+      lower = Halide::min(lower, search.firstOr(0));
+      upper = Halide::max(upper, search.endOr(count));
+    } else {
+      lower = Halide::min(lower, mask.range.lower ? overRows(*this, mask, false, count) : Expr(0));
+      upper = Halide::max(upper, mask.range.upper ? overRows(*this, mask, true, count) : count);
+    }
   }
   Halide::Var which("which");
   Func func(uniqueName("keys"));

@@ -1,8 +1,8 @@
 //===- Split.h - The split plan of a weighted sum ---------------*- C++ -*-===//
 //
 // Few queries and many keys, such as a step of decoding: what counts is that keys and values are read once, as fast as
-// memory gives them. Split.cpp, SplitRange.cpp, SplitScore.cpp, SplitPairs.cpp, SplitSubscripts.cpp, SplitKeys.cpp and
-// SplitState.cpp say what is computed, SplitSchedule.cpp how:
+// memory gives them. Split.cpp, SplitRange.cpp, SplitBounds.cpp, SplitScore.cpp, SplitPairs.cpp, SplitSubscripts.cpp,
+// SplitKeys.cpp and SplitState.cpp say what is computed, SplitSchedule.cpp how:
 //
 //   for spans of keys × groups of rows that read the same keys × the other indices, in parallel:
 //     state = maximum −∞, sum 0, outputs 0            of each row
@@ -25,9 +25,11 @@
 #ifndef ATTN_LIB_HALIDE_SPLIT_H
 #define ATTN_LIB_HALIDE_SPLIT_H
 
+#include "KeySearch.h"
 #include "PassNumbers.h"
 #include "Reduction.h"
 #include "StepLowering.h"
+#include "attn/Analysis/KeyRange.h"
 
 namespace attn::lowering {
 
@@ -168,6 +170,14 @@ private:
   /// The rows of a task in tiles of `size`, and those that are left one by one.
   llvm::SmallVector<RowTile, 2> rowTiles(int size);
   void defineRange();
+  /// Finds between which keys the rows of a group see some.
+  void boundKeys();
+  /// A Func of the group.
+  Halide::Func boundOverRows(const char *name, const KeyBound &bound, bool largest);
+  /// A dimension for each index of which rows share keys.
+  Halide::Region allRows();
+  Environment bindRows(const Halide::RDom &rows, IndexBinding key);
+  std::vector<Halide::Var> groupVars() const;
   void defineScore();
   void defineWeights();
   void defineWeightPairs();
@@ -264,6 +274,7 @@ private:
   /// has a lower bound, from where.
   PassNumbers chunkKeys;
   std::vector<Halide::Func> rangeFuncs, rowReductions;
+  std::optional<KeySearch> search;
   std::vector<Product> products;
   std::vector<KeyTensor> keyTensors;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,

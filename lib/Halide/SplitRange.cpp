@@ -1,7 +1,6 @@
 //===- SplitRange.cpp - The split plan: rows that share keys, and which keys -===//
 
 #include "Hints.h"
-#include "KeyBounds.h"
 #include "Mathematics.h"
 #include "Split.h"
 #include "attn/Analysis/SharedKeys.h"
@@ -126,60 +125,11 @@ llvm::SmallVector<Split::RowTile, 2> Split::rowTiles(int size) {
 }
 
 //===----------------------------------------------------------------------===//
-// Key ranges
+// Spans and chunks
 //===----------------------------------------------------------------------===//
 
-/// The bounds are those of all rows that share keys, so that all stages of a task have the same.
 void Split::defineRange() {
-  mlir::Region *condition = nullptr;
-  if (softmax && softmax.getMask())
-    condition = &bodyOf(softmax.getMask());
-  else if (!softmax && !op.getWhere().empty())
-    condition = &op.getWhere();
-  KeyRange range;
-  if (condition)
-    range = maskRange(yielded(*condition), condition->getArguments().back()).possible;
-
-  // Shared indices become reduction variables.
-  unsigned rank = vars.size();
-  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
-  mlir::Region &region = softmax || !condition ? op.getBody() : *condition;
-  Environment environment = bindResult(region, {Expr(0), {}, false, {}});
-  Halide::Region sizes;
-  llvm::SmallVector<unsigned> positions;
-  for (const Shared &index : shared) {
-    for (unsigned position = 0; position < rank; ++position)
-      if (vars[rank - 1 - position].same_as(index.index))
-        positions.push_back(position);
-    sizes.push_back({0, extent(kernel, shape[positions.back()])});
-  }
-  RDom all = sizes.empty() ? RDom(0, 1) : RDom(sizes);
-  for (auto [dimension, position] : llvm::enumerate(positions))
-    environment.indices[region.getArgument(position)] = {all[dimension], {}, false, {}};
-  if (softmax)
-    bindScore(environment);
-  PlainRegion lowering(kernel, environment);
-  std::vector<Var> ownVars;
-  std::vector<Expr> ofTask;
-  for (const Own &index : own) {
-    ownVars.push_back(index.index);
-    ofTask.push_back(index.value);
-  }
-  std::vector<Expr> ownAt(ownVars.begin(), ownVars.end());
-  auto overRows = [&](const char *name, const KeyBound &bound, bool largest) {
-    Func keys(kernel.uniqueName(name));
-    Expr key = boundOfKeys(bound, lowering, keyCount);
-    keys(ownVars) = largest ? Expr(0) : keyCount;
-    // Halide takes an update for a reduction only if it mentions the variable.
-    key += select(all[0] < 0, 1, 0);
-    keys(ownAt) = largest ? Halide::max(keys(ownAt), key) : Halide::min(keys(ownAt), key);
-    rangeFuncs.push_back(keys);
-    return Expr(keys(ofTask));
-  };
-  upper = range.upper ? overRows("upper", *range.upper, true) : keyCount;
-  if (range.lower)
-    lower = overRows("lower", *range.lower, false);
-
+  boundKeys();
   // Spans for as many tasks as keep many threads busy, none shorter than a chunk.
   int target = plan.tasks;
   Expr count = 1;

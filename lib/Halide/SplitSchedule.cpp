@@ -45,6 +45,10 @@ void Split::scheduleMerged() {
 void Split::scheduleState() {
   for (Func &bound : rangeFuncs)
     bound.compute_root();
+  if (search) {
+    std::vector<Var> group = groupVars();
+    search->computeAt(group.empty() ? LoopLevel::root() : LoopLevel(rangeFuncs.front(), group.front()), lanes);
+  }
   taskNumbers.computeAt(LoopLevel(state, task));
   for (Func &reduction : rowReductions)
     reduction.compute_at(state, task);

@@ -23,6 +23,7 @@
 #ifndef ATTN_LIB_HALIDE_TILE_H
 #define ATTN_LIB_HALIDE_TILE_H
 
+#include "KeySearch.h"
 #include "PassNumbers.h"
 #include "Reduction.h"
 #include "StepLowering.h"
@@ -103,7 +104,7 @@ private:
 
   void defineRange(mlir::Region *mask, Environment environment);
   /// Finds the keys of the chunk that `mask` lets through for some query of the tile.
-  void searchChunk(mlir::Region &mask, const Environment &environment);
+  void searchChunk(mlir::Region &mask, const Environment &environment, int inVector);
   void defineScore();
   void defineWeights();
   void keepInChunk(mlir::Value value, Environment &environment);
@@ -150,7 +151,6 @@ private:
   llvm::SmallVector<mlir::BlockArgument> indicesOfPair(mlir::Value value, const Environment &environment) const;
   Halide::Expr addDistances(ReadOp read, const Environment &environment);
   void scheduleDistances();
-  void scheduleSearch();
 
   // Pairs of bf16 numbers.
   std::optional<PairFactors> pairFactors(ReduceOp op, const Environment &environment) const;
@@ -196,13 +196,11 @@ private:
   Halide::Expr keyCount;
 
   bool ranged = false, storeScore = false;
-  int searchedAtOnce = 0; ///< Keys for which the mask is looked at in each chunk: a vector of bytes, or none.
+  std::optional<KeySearch> search; ///< Of each chunk, where the mask's text does not say all.
   Halide::Expr lower, upper;           ///< The keys that the mask can let through for some query of the tile.
   Halide::Expr wholeLower, wholeUpper; ///< The keys that it lets through for every query.
   std::vector<Halide::Func> rangeFuncs;
   Halide::Expr visitedLower, visitedUpper; ///< The same as `lower` and `upper`, or of the chunk where it is searched.
-  Halide::Func seen, firstSeen, endSeen;   ///< Of such a chunk: (key), and between which keys some are seen.
-  Halide::RDom searchedKeys;
   /// sumBlock and outputBlock: of a block of keys, (q, block, …) and (q, e, block, …).
   Halide::Func score, maximum, exponential, sumBlock, sum, weights, outputBlock, output;
   Halide::Func state, rows; ///< (q, part of the row or column); its columns, (e, q).

@@ -3,7 +3,6 @@
 #include "KeyBounds.h"
 #include "Tile.h"
 
-using Halide::cast;
 using Halide::Expr;
 using Halide::Func;
 using Halide::RDom;
@@ -41,49 +40,27 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
   visitedUpper = upper;
   wholeUpper = range.certain.upper ? overQueries("certain_upper", range.certain.upper, false) : keyCount;
   wholeLower = range.certain.lower ? overQueries("certain_lower", range.certain.lower, true) : Expr(0);
-  if (mask)
-    searchedAtOnce = std::min<int64_t>(keysSearchedAtOnce(yielded(*mask), mask->getArguments().back()), 4 * plan.lanes);
-  if (searchedAtOnce)
-    searchChunk(*mask, environment);
+  if (int inVector = mask ? keysInVector(yielded(*mask), mask->getArguments().back(), plan.lanes) : 0)
+    searchChunk(*mask, environment, inVector);
 }
 
-/// With keys in lanes, as they lie in memory: vectors of the chunk, then one that ends with the last key. Where all keys
-/// are fewer than a vector has, none is looked for.
-void Tile::searchChunk(mlir::Region &mask, const Environment &environment) {
-  int size = plan.chunk, lanes = searchedAtOnce, vectors = size / lanes, queries = plan.queries;
-  Expr last = keyCount - lanes, isEnough = last >= 0, end = firstKey + size;
+void Tile::searchChunk(mlir::Region &mask, const Environment &environment, int inVector) {
+  int size = plan.chunk, queries = plan.queries;
   Expr rows = 1;
   if (environment.changesWith(yielded(mask), q))
     rows = Halide::min(extent(kernel, op.getResult().getType().getShape()[op.getQuery()]) - firstQuery, queries);
-  seen = Func(kernel.uniqueName(func.name() + "_seen"));
-  seen(k, block) = cast<uint8_t>(0);
-  auto search = [&](const RDom &domain, Expr vector, Expr first) {
+  KeySearch::Part chunkKeys{firstKey, size / inVector, firstKey + size >= keyCount, keyCount};
+  auto condition = [&](const RDom &domain, const IndexBinding &key) {
     Environment inner;
     inner.indices = environment.indices;
     inner.rebind(q, {firstQuery + domain.x, {task}, true, {}});
-    inner.rebind(k, {Halide::unsafe_promise_clamped(first + k, 0, Halide::max(keyCount, 1) - 1), {k}, false, {}});
-    Expr isSeen = PlainRegion(kernel, inner).expression(yielded(mask));
-    seen(k, vector) = select(unconditional(isSeen), cast<uint8_t>(1), seen(k, vector));
+    inner.rebind(k, key);
+    return PlainRegion(kernel, inner).expression(yielded(mask));
   };
-  RDom whole(0, rows, 0, vectors);
-  visitRange(whole, whole.y * lanes, lanes);
-  whole.where(firstKey + whole.y * lanes <= last);
-  search(whole, whole.y, firstKey + whole.y * lanes);
-  RDom rest(0, rows);
-  rest.where(rest.x < select(isEnough && end > keyCount && keyCount % lanes != 0, queries, 0));
-  search(rest, vectors + Halide::min(rest.x, 0), last);
-
-  searchedKeys = RDom(0, lanes, 0, vectors + 1);
-  Expr key = select(searchedKeys.y < vectors, firstKey + searchedKeys.y * lanes, last) + searchedKeys.x;
-  Expr isSeen = seen(searchedKeys.x, searchedKeys.y) != 0;
-  firstSeen = Func(kernel.uniqueName(func.name() + "_first_seen"));
-  firstSeen() = end;
-  firstSeen() = Halide::min(firstSeen(), select(isSeen, key, end));
-  endSeen = Func(kernel.uniqueName(func.name() + "_end_seen"));
-  endSeen() = firstKey;
-  endSeen() = Halide::max(endSeen(), select(isSeen, key + 1, firstKey));
-  visitedLower = select(isEnough, firstSeen(), lower);
-  visitedUpper = select(isEnough, endSeen(), upper);
+  auto visit = [&](RDom &domain, const Expr &vector) { visitRange(domain, vector * inVector, inVector); };
+  search.emplace(kernel, std::vector<Var>(), Halide::Region{{0, rows}}, chunkKeys, inVector, condition, visit);
+  visitedLower = search->firstOr(lower);
+  visitedUpper = search->endOr(upper);
 }
 
 Expr Tile::isWhole(Expr first, int size) const { return first >= wholeLower && first + size <= wholeUpper; }
@@ -110,7 +87,7 @@ RDom Tile::keyTiles(int size, int points, llvm::ArrayRef<Expr> inner) const {
 void Tile::visitRange(RDom &domain, Expr key, int size) const {
   Expr first = firstKey + key;
   domain.where(first < visitedUpper);
-  if (ranged || searchedAtOnce)
+  if (ranged || search)
     domain.where(first + size > visitedLower);
 }
 

@@ -28,16 +28,6 @@ void Tile::computeInChunk(Func stage) {
   stage.compute_at(state, chunkLoop()).bound(q, 0, static_cast<int>(plan.queries));
 }
 
-void Tile::scheduleSearch() {
-  for (Func each : {seen, firstSeen, endSeen})
-    each.compute_at(state, chunkLoop());
-  seen.bound(k, 0, searchedAtOnce).vectorize(k);
-  seen.update(0).vectorize(k);
-  seen.update(1).vectorize(k);
-  for (Func each : {firstSeen, endSeen})
-    each.update().atomic().vectorize(searchedKeys.x, std::min<int>(searchedAtOnce, plan.lanes));
-}
-
 void Tile::schedule() {
   int lanes = plan.lanes, queries = plan.queries, valueUnroll = plan.valueUnroll, chunkSize = plan.chunk;
   unsigned rank = vars.size();
@@ -92,8 +82,8 @@ void Tile::schedule() {
   computeInTask(rows);
   rows.vectorize(e, lanes, TailStrategy::RoundUp);
 
-  if (searchedAtOnce)
-    scheduleSearch();
+  if (search)
+    search->computeAt(Halide::LoopLevel(state, chunkLoop()), lanes);
   for (Func &row : bandRows)
     row.compute_at(state, chunkLoop());
   scheduleDistances();

@@ -40,7 +40,7 @@ void Tile::defineState() {
     chunks.where(last * size < upper);
     chunks.where(last * size + size > lower);
   }
-  if (searchedAtOnce)
+  if (search)
     chunks.where(visitedLower < visitedUpper);
   state = Func(kernel.uniqueName(func.name() + "_state"));
   softmax ? defineSoftmaxState() : defineSumState();

@@ -1,0 +1,98 @@
+//===- SplitBounds.cpp - The split plan: between which keys groups of rows see some ---===//
+//
+// Of all rows that share keys, so that all stages of a task have the same: from the text of the mask, or, where that
+// does not say all of it and it takes little, by a look at all keys. These are read for each column of a value, the
+// mask once.
+//
+//===----------------------------------------------------------------------===//
+
+#include "KeyBounds.h"
+#include "Split.h"
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+using Halide::select;
+
+namespace attn::lowering {
+
+Halide::Region Split::allRows() {
+  llvm::ArrayRef<SizeAttr> shape = op.getResult().getType().getShape();
+  Halide::Region sizes;
+  for (const Shared &index : shared)
+    for (unsigned position = 0; position < vars.size(); ++position)
+      if (vars[vars.size() - 1 - position].same_as(index.index))
+        sizes.push_back({0, extent(kernel, shape[position])});
+  return sizes;
+}
+
+Environment Split::bindRows(const RDom &rows, IndexBinding key) {
+  mlir::Region &region = softmax || op.getWhere().empty() ? op.getBody() : op.getWhere();
+  Environment environment = bindResult(region, key);
+  for (auto [dimension, index] : llvm::enumerate(shared))
+    environment.rebind(index.index, {rows[dimension], {}, false, {}});
+  if (softmax)
+    bindScore(environment);
+  return environment;
+}
+
+std::vector<Halide::Var> Split::groupVars() const {
+  std::vector<Halide::Var> result;
+  for (const Own &index : own)
+    result.push_back(index.index);
+  return result;
+}
+
+void Split::boundKeys() {
+  upper = keyCount;
+  mlir::Value condition;
+  if (softmax && softmax.getMask())
+    condition = yielded(bodyOf(softmax.getMask()));
+  else if (!softmax && !op.getWhere().empty())
+    condition = yielded(op.getWhere());
+  if (!condition)
+    return;
+  std::vector<Expr> ofTask;
+  for (const Own &index : own)
+    ofTask.push_back(index.value);
+  mlir::BlockArgument key = condition.getParentRegion()->getArguments().back();
+  if (int inVector = keysInVector(condition, key, lanes)) {
+    search.emplace(kernel, groupVars(), allRows(), KeySearch::Part{0, keyCount / inVector, Halide::Internal::const_true(), keyCount}, inVector,
+                   [&](const RDom &domain, const IndexBinding &key) {
+                     Environment environment = bindRows(domain, key);
+                     return PlainRegion(kernel, environment).expression(condition);
+                   });
+    Func keys(kernel.uniqueName("seen_keys"));
+    std::vector<Halide::Var> group = groupVars();
+    std::vector<Expr> at(group.begin(), group.end());
+    keys(group) = {search->firstOr(0, at), search->endOr(keyCount, at)};
+    rangeFuncs.push_back(keys);
+    lower = keys(ofTask)[0];
+    upper = keys(ofTask)[1];
+    return;
+  }
+  KeyRange range = maskRange(condition, key).possible;
+  if (range.lower)
+    lower = boundOverRows("lower", *range.lower, false)(ofTask);
+  if (range.upper)
+    upper = boundOverRows("upper", *range.upper, true)(ofTask);
+}
+
+Func Split::boundOverRows(const char *name, const KeyBound &bound, bool largest) {
+  Halide::Region sizes = allRows();
+  RDom all = sizes.empty() ? RDom(0, 1) : RDom(sizes);
+  Environment environment = bindRows(all, {Expr(0), {}, false, {}});
+  PlainRegion lowering(kernel, environment);
+  std::vector<Halide::Var> group = groupVars();
+  std::vector<Expr> at(group.begin(), group.end());
+  Func keys(kernel.uniqueName(name));
+  Expr key = boundOfKeys(bound, lowering, keyCount);
+  keys(group) = largest ? Expr(0) : keyCount;
+  // Halide takes an update for a reduction only if it mentions the variable.
+  key += select(all[0] < 0, 1, 0);
+  keys(at) = largest ? Halide::max(keys(at), key) : Halide::min(keys(at), key);
+  rangeFuncs.push_back(keys);
+  return keys;
+}
+
+} // namespace attn::lowering
