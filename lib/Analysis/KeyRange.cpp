@@ -305,6 +305,10 @@ int64_t attn::keysSearchedAtOnce(Value condition, BlockArgument key) {
     if (auto read = dyn_cast<ReadOp>(op))
       for (unsigned dimension = 0; dimension < read.getSubscripts().size(); ++dimension)
         keys = std::min(keys, keysAtOnce(read, dimension, key));
+    if (isa<FloorDivOp, ModOp>(op) && !matchPattern(op->getOperand(1), m_Constant())) {
+      IndexSet indices = dependence(op->getResult(0));
+      return indices.contains(key) && indices.size() > 1;
+    }
     return isa<ReduceOp>(op) || isFunction(op);
   });
   return isDear || keys < least ? 0 : keys;

@@ -121,15 +121,20 @@ static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, 
   return keys();
 }
 
-/// All keys are looked at.
-static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr keyCount, int lanes) {
+/// The keys from `lower` to `upper` are looked at.
+static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr lower, Expr upper, Expr keyCount,
+                            int lanes) {
   auto [rows, ranges] = rowsOf(step, mask);
   KeySearch::Part part{0, keyCount / mask.inVector, Halide::Internal::const_true(), keyCount};
-  KeySearch search(step, {}, ranges, part, mask.inVector, [&](const RDom &domain, const IndexBinding &key) {
+  auto holds = [&](const RDom &domain, const IndexBinding &key) {
     Environment environment = bindRows(rows, domain);
     environment.indices[mask.key] = key;
     return PlainRegion(step, environment).expression(mask.condition);
-  });
+  };
+  auto visit = [&](RDom &domain, const Expr &vector) {
+    domain.where(vector * mask.inVector < upper && (vector + 1) * mask.inVector > lower);
+  };
+  KeySearch search(step, {}, ranges, part, mask.inVector, holds, visit);
   search.computeAt(Halide::LoopLevel::root(), lanes);
   return search;
 }
@@ -152,14 +157,15 @@ bool StepLowering::storeKeys() {
   if (masks.empty() || !llvm::all_of(masks, [](const BoundedMask &mask) { return mask.isBounded(); }))
     return false;
   for (const BoundedMask &mask : masks) {
+    Expr first = mask.range.lower ? overRows(*this, mask, false, count) : Expr(0);
+    Expr end = mask.range.upper ? overRows(*this, mask, true, count) : count;
     if (mask.inVector) {
-      KeySearch search = searchKeys(*this, mask, count, plan.lanes);
-      lower = Halide::min(lower, search.firstOr(0));
-      upper = Halide::max(upper, search.endOr(count));
-    } else {
-      lower = Halide::min(lower, mask.range.lower ? overRows(*this, mask, false, count) : Expr(0));
-      upper = Halide::max(upper, mask.range.upper ? overRows(*this, mask, true, count) : count);
+      KeySearch search = searchKeys(*this, mask, first, end, count, plan.lanes);
+      first = search.firstOr(0);
+      end = search.endOr(count);
     }
+    lower = Halide::min(lower, first);
+    upper = Halide::max(upper, end);
   }
   Halide::Var which("which");
   Func func(uniqueName("keys"));

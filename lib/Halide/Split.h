@@ -275,6 +275,7 @@ private:
   PassNumbers chunkKeys;
   std::vector<Halide::Func> rangeFuncs, rowReductions;
   std::optional<KeySearch> search;
+  Halide::Func seenKeys; ///< What that finds, (group).
   std::vector<Product> products;
   std::vector<KeyTensor> keyTensors;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,

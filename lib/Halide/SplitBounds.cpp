@@ -52,30 +52,40 @@ void Split::boundKeys() {
     condition = yielded(op.getWhere());
   if (!condition)
     return;
-  std::vector<Expr> ofTask;
-  for (const Own &index : own)
+  std::vector<Expr> ofTask, ofGroup;
+  for (const Own &index : own) {
     ofTask.push_back(index.value);
+    ofGroup.push_back(index.index);
+  }
   mlir::BlockArgument key = condition.getParentRegion()->getArguments().back();
+  KeyRange range = maskRange(condition, key).possible;
+  Func first = range.lower ? boundOverRows("lower", *range.lower, false) : Func();
+  Func end = range.upper ? boundOverRows("upper", *range.upper, true) : Func();
   if (int inVector = keysInVector(condition, key, lanes)) {
-    search.emplace(kernel, groupVars(), allRows(), KeySearch::Part{0, keyCount / inVector, Halide::Internal::const_true(), keyCount}, inVector,
-                   [&](const RDom &domain, const IndexBinding &key) {
-                     Environment environment = bindRows(domain, key);
-                     return PlainRegion(kernel, environment).expression(condition);
-                   });
-    Func keys(kernel.uniqueName("seen_keys"));
-    std::vector<Halide::Var> group = groupVars();
-    std::vector<Expr> at(group.begin(), group.end());
-    keys(group) = {search->firstOr(0, at), search->endOr(keyCount, at)};
-    rangeFuncs.push_back(keys);
-    lower = keys(ofTask)[0];
-    upper = keys(ofTask)[1];
+    Expr all = Halide::Internal::const_true();
+    auto holds = [&](const RDom &domain, const IndexBinding &key) {
+      Environment environment = bindRows(domain, key);
+      return PlainRegion(kernel, environment).expression(condition);
+    };
+    auto visit = [&](RDom &domain, const Expr &vector) {
+      if (range.lower)
+        domain.where((vector + 1) * inVector > first(ofGroup));
+      if (range.upper)
+        domain.where(vector * inVector < end(ofGroup));
+    };
+    search.emplace(kernel, groupVars(), allRows(), KeySearch::Part{0, keyCount / inVector, all, keyCount}, inVector,
+                   holds, visit);
+    seenKeys = Func(kernel.uniqueName("seen_keys"));
+    seenKeys(groupVars()) = {search->firstOr(0, ofGroup), search->endOr(keyCount, ofGroup)};
+    rangeFuncs.push_back(seenKeys);
+    lower = seenKeys(ofTask)[0];
+    upper = seenKeys(ofTask)[1];
     return;
   }
-  KeyRange range = maskRange(condition, key).possible;
   if (range.lower)
-    lower = boundOverRows("lower", *range.lower, false)(ofTask);
+    lower = first(ofTask);
   if (range.upper)
-    upper = boundOverRows("upper", *range.upper, true)(ofTask);
+    upper = end(ofTask);
 }
 
 Func Split::boundOverRows(const char *name, const KeyBound &bound, bool largest) {

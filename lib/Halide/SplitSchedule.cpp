@@ -47,7 +47,7 @@ void Split::scheduleState() {
     bound.compute_root();
   if (search) {
     std::vector<Var> group = groupVars();
-    search->computeAt(group.empty() ? LoopLevel::root() : LoopLevel(rangeFuncs.front(), group.front()), lanes);
+    search->computeAt(group.empty() ? LoopLevel::root() : LoopLevel(seenKeys, group.front()), lanes);
   }
   taskNumbers.computeAt(LoopLevel(state, task));
   for (Func &reduction : rowReductions)

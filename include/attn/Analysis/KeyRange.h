@@ -59,7 +59,8 @@ bool isExact(const MaskRange &range);
 
 /// How many keys at a time can be looked at for whether `condition` lets them through, a power of two of at most 64: its
 /// reads lie along the keys, or have an element for each `key // c` with a constant c, of which such keys have one. 0
-/// where there is no need, because its ranges say all of it, or where it is no matter of a few instructions.
+/// where there is no need, because its ranges say all of it, or where it is no matter of a few instructions: it reduces
+/// something, calls a function, or divides what is different for each key and row.
 int64_t keysSearchedAtOnce(mlir::Value condition, mlir::BlockArgument key);
 
 /// `bound` as text, with the names of the source: "min(m + 1, valid[b])".
