@@ -24,19 +24,22 @@ static std::string describe(const KeyRange &range, mlir::BlockArgument key) {
   return lower + " <= " + indexName(key).str() + " < " + upper;
 }
 
-static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, mlir::Region &condition) {
+/// `maySearch`: whether a plan that can look for keys uses the condition.
+static void addRange(std::vector<KeyRangePlan> &ranges, llvm::StringRef name, mlir::Region &condition, bool maySearch) {
   mlir::BlockArgument key = condition.getArguments().back();
-  MaskRange range = maskRange(condition.front().back().getOperand(0), key);
-  ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key)});
+  mlir::Value value = condition.front().back().getOperand(0);
+  MaskRange range = maskRange(value, key);
+  bool isSearched = maySearch && keysSearchedAtOnce(value, key);
+  ranges.push_back({name.str(), describe(range.possible, key), describe(range.certain, key), isSearched});
 }
 
 static void addRanges(std::vector<KeyRangePlan> &ranges, const PairBlocks &blocks) {
   for (TensorOp statement : blocks.statements)
-    if (mlir::Value mask = isPairs(statement.getResult()) ? maskOf(statement) : mlir::Value())
-      ranges.push_back({statement.getName().str(),
-                        describe(maskRange(mask, statement.getBody().getArguments().back()).possible,
-                                 statement.getBody().getArguments().back()),
-                        ""});
+    if (mlir::Value mask = isPairs(statement.getResult()) ? maskOf(statement) : mlir::Value()) {
+      mlir::BlockArgument key = statement.getBody().getArguments().back();
+      ranges.push_back({statement.getName().str(), describe(maskRange(mask, key).possible, key), "",
+                        keysSearchedAtOnce(mask, key) != 0});
+    }
 }
 
 bool SumPlan::has(PlanKind kind) const {
@@ -248,11 +251,16 @@ llvm::Expected<Plan> Plan::choose(KernelOp kernel, const Machine &machine, const
   if (llvm::Error error = plan.tensorCores.chooseFor(machine.tensorCores))
     return error;
   kernel.walk([&](mlir::Operation *op) {
-    if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask())
+    if (auto softmax = llvm::dyn_cast<SoftmaxOp>(op); softmax && softmax.getMask()) {
+      bool isSummed = llvm::any_of(softmax.getWeight().getUsers(), [](mlir::Operation *user) {
+        auto sum = user->getParentOfType<WeightedSumOp>();
+        return sum && softmaxOf(sum);
+      });
       addRange(plan.ranges, softmax.getName().empty() ? softmax.getLogsumexpName() : softmax.getName(),
-               softmax.getMask().getDefiningOp<MaskOp>().getBody());
+               softmax.getMask().getDefiningOp<MaskOp>().getBody(), isSummed && machine.device == Device::Cpu);
+    }
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op); sum && !sum.getWhere().empty())
-      addRange(plan.ranges, sum.getName(), sum.getWhere());
+      addRange(plan.ranges, sum.getName(), sum.getWhere(), !softmaxOf(sum) && machine.device == Device::Cpu);
     if (auto sum = llvm::dyn_cast<WeightedSumOp>(op))
       plan.sums.push_back(chooseForSum(sum, plan, machine));
     // What softmaxes alone read is computed with them, unless it can lie where the weights will.

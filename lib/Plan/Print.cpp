@@ -135,5 +135,5 @@ void Plan::printBlocks(llvm::raw_ostream &os) const {
     os << each.str() << '\n';
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible
-       << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
+       << (range.searched ? " from the first to the last seen" : "") << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
 }

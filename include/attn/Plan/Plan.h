@@ -130,6 +130,8 @@ struct KeyRangePlan {
   std::string name;     ///< Of the softmax, the sum, or the tensor of pairs.
   std::string possible; ///< Keys outside are not visited: "0 <= n < valid[b]".
   std::string certain;  ///< Chunks inside evaluate no mask. Empty: it is evaluated everywhere.
+  /// Of these keys those are visited, in each chunk or block, from the first to the last that some row sees.
+  bool searched = false;
 };
 
 struct Plan;
