@@ -96,11 +96,11 @@ static std::pair<llvm::SmallVector<mlir::BlockArgument>, Halide::Region> rowsOf(
   return {rows, ranges};
 }
 
-/// Such rows, at which a domain is in its first dimensions.
-static Environment bindRows(llvm::ArrayRef<mlir::BlockArgument> rows, const RDom &domain) {
+/// Such a row.
+static Environment bindRow(llvm::ArrayRef<mlir::BlockArgument> indices, llvm::ArrayRef<Expr> row) {
   Environment environment;
-  for (auto [dimension, index] : llvm::enumerate(rows))
-    environment.indices[index] = {domain[dimension], {}, false, {}};
+  for (auto [index, at] : llvm::zip(indices, row))
+    environment.indices[index] = {at, {}, false, {}};
   return environment;
 }
 
@@ -109,7 +109,10 @@ static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, 
   auto [rows, ranges] = rowsOf(step, mask);
   ranges.push_back({0, 1}); // for a mask that no row changes
   RDom domain(ranges);
-  Environment environment = bindRows(rows, domain);
+  std::vector<Expr> row;
+  for (size_t index = 0; index < rows.size(); ++index)
+    row.push_back(domain[index]);
+  Environment environment = bindRow(rows, row);
   PlainRegion lowering(step, environment);
   const KeyBound &bound = largest ? *mask.range.upper : *mask.range.lower;
   // An update is a loop over the variables that it mentions.
@@ -121,21 +124,21 @@ static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, 
   return keys();
 }
 
-/// The keys from `lower` to `upper` are looked at.
-static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr lower, Expr upper, Expr keyCount,
+/// The keys from `least` to `most` are looked at.
+static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr least, Expr most, Expr keyCount,
                             int lanes) {
   auto [rows, ranges] = rowsOf(step, mask);
   KeySearch::Part part{0, keyCount / mask.inVector, Halide::Internal::const_true(), keyCount};
-  auto holds = [&](const RDom &domain, const IndexBinding &key) {
-    Environment environment = bindRows(rows, domain);
+  auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
+    Environment environment = bindRow(rows, row);
     environment.indices[mask.key] = key;
-    return PlainRegion(step, environment).expression(mask.condition);
+    return PlainRegion(step, environment).expression(value);
   };
   auto visit = [&](RDom &domain, const Expr &vector) {
-    domain.where(vector * mask.inVector < upper && (vector + 1) * mask.inVector > lower);
+    domain.where(vector * mask.inVector < most && (vector + 1) * mask.inVector > least);
   };
-  KeySearch search(step, {}, ranges, part, mask.inVector, holds, visit);
-  search.computeAt(Halide::LoopLevel::root(), lanes);
+  KeySearch search(step, {}, ranges, part, mask.inVector, mask.condition, lower, visit);
+  search.computeAt(Halide::LoopLevel::root(), Halide::LoopLevel::root(), lanes);
   return search;
 }
 

@@ -176,7 +176,7 @@ private:
   Halide::Func boundOverRows(const char *name, const KeyBound &bound, bool largest);
   /// A dimension for each index of which rows share keys.
   Halide::Region allRows();
-  Environment bindRows(const Halide::RDom &rows, IndexBinding key);
+  Environment bindRows(llvm::ArrayRef<Halide::Expr> row, IndexBinding key);
   std::vector<Halide::Var> groupVars() const;
   void defineScore();
   void defineWeights();

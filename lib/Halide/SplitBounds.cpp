@@ -26,11 +26,11 @@ Halide::Region Split::allRows() {
   return sizes;
 }
 
-Environment Split::bindRows(const RDom &rows, IndexBinding key) {
+Environment Split::bindRows(llvm::ArrayRef<Expr> row, IndexBinding key) {
   mlir::Region &region = softmax || op.getWhere().empty() ? op.getBody() : op.getWhere();
   Environment environment = bindResult(region, key);
-  for (auto [dimension, index] : llvm::enumerate(shared))
-    environment.rebind(index.index, {rows[dimension], {}, false, {}});
+  for (auto [index, at] : llvm::zip(shared, row))
+    environment.rebind(index.index, {at, {}, false, {}});
   if (softmax)
     bindScore(environment);
   return environment;
@@ -63,9 +63,9 @@ void Split::boundKeys() {
   Func end = range.upper ? boundOverRows("upper", *range.upper, true) : Func();
   if (int inVector = keysInVector(condition, key, lanes)) {
     Expr all = Halide::Internal::const_true();
-    auto holds = [&](const RDom &domain, const IndexBinding &key) {
-      Environment environment = bindRows(domain, key);
-      return PlainRegion(kernel, environment).expression(condition);
+    auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
+      Environment environment = bindRows(row, key);
+      return PlainRegion(kernel, environment).expression(value);
     };
     auto visit = [&](RDom &domain, const Expr &vector) {
       if (range.lower)
@@ -74,11 +74,11 @@ void Split::boundKeys() {
         domain.where(vector * inVector < end(ofGroup));
     };
     search.emplace(kernel, groupVars(), allRows(), KeySearch::Part{0, keyCount / inVector, all, keyCount}, inVector,
-                   holds, visit);
+                   condition, lower, visit);
     seenKeys = Func(kernel.uniqueName("seen_keys"));
     seenKeys(groupVars()) = {search->firstOr(0, ofGroup), search->endOr(keyCount, ofGroup)};
     rangeFuncs.push_back(seenKeys);
-    lower = seenKeys(ofTask)[0];
+    this->lower = seenKeys(ofTask)[0];
     upper = seenKeys(ofTask)[1];
     return;
   }
@@ -91,7 +91,10 @@ void Split::boundKeys() {
 Func Split::boundOverRows(const char *name, const KeyBound &bound, bool largest) {
   Halide::Region sizes = allRows();
   RDom all = sizes.empty() ? RDom(0, 1) : RDom(sizes);
-  Environment environment = bindRows(all, {Expr(0), {}, false, {}});
+  std::vector<Expr> row;
+  for (size_t index = 0; index < shared.size(); ++index)
+    row.push_back(all[index]);
+  Environment environment = bindRows(row, {Expr(0), {}, false, {}});
   PlainRegion lowering(kernel, environment);
   std::vector<Halide::Var> group = groupVars();
   std::vector<Expr> at(group.begin(), group.end());

@@ -47,7 +47,8 @@ void Split::scheduleState() {
     bound.compute_root();
   if (search) {
     std::vector<Var> group = groupVars();
-    search->computeAt(group.empty() ? LoopLevel::root() : LoopLevel(seenKeys, group.front()), lanes);
+    LoopLevel ofGroup = group.empty() ? LoopLevel::root() : LoopLevel(seenKeys, group.front());
+    search->computeAt(ofGroup, ofGroup, lanes);
   }
   taskNumbers.computeAt(LoopLevel(state, task));
   for (Func &reduction : rowReductions)

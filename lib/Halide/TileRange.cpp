@@ -46,20 +46,19 @@ void Tile::defineRange(mlir::Region *mask, Environment environment) {
 
 void Tile::searchChunk(mlir::Region &mask, const Environment &environment, int inVector) {
   int size = plan.chunk, queries = plan.queries;
-  Expr rows = 1;
-  if (environment.changesWith(yielded(mask), q))
-    rows = Halide::min(extent(kernel, op.getResult().getType().getShape()[op.getQuery()]) - firstQuery, queries);
+  Expr lastQuery = lastIndex(kernel, op.getResult().getType().getShape()[op.getQuery()]);
+  Halide::Region rows = {{0, environment.changesWith(yielded(mask), q) ? queries : 1}};
   KeySearch::Part chunkKeys{firstKey, size / inVector, firstKey + size >= keyCount, keyCount};
-  auto condition = [&](const RDom &domain, const IndexBinding &key) {
+  auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
     Environment inner;
     inner.indices = environment.indices;
-    inner.rebind(q, {firstQuery + domain.x, {task}, true, {}});
+    inner.rebind(q, {Halide::min(firstQuery + row[0], lastQuery), {task}, false, {}});
     inner.rebind(k, key);
-    return PlainRegion(kernel, inner).expression(yielded(mask));
+    return PlainRegion(kernel, inner).expression(value);
   };
   auto visit = [&](RDom &domain, const Expr &vector) { visitRange(domain, vector * inVector, inVector); };
-  search.emplace(kernel, std::vector<Var>(), Halide::Region{{0, rows}}, chunkKeys, inVector, condition, visit);
-  visitedLower = search->firstOr(lower);
+  search.emplace(kernel, std::vector<Var>(), rows, chunkKeys, inVector, yielded(mask), lower, visit);
+  visitedLower = search->firstOr(this->lower);
   visitedUpper = search->endOr(upper);
 }
 

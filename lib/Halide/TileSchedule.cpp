@@ -83,7 +83,7 @@ void Tile::schedule() {
   rows.vectorize(e, lanes, TailStrategy::RoundUp);
 
   if (search)
-    search->computeAt(Halide::LoopLevel(state, chunkLoop()), lanes);
+    search->computeAt(Halide::LoopLevel(state, chunkLoop()), Halide::LoopLevel(func, tasks), lanes);
   for (Func &row : bandRows)
     row.compute_at(state, chunkLoop());
   scheduleDistances();
