@@ -11,7 +11,24 @@ from .others import additive, bilinear, gaussian, paged, pair_bias, rotary, self
 from .pytorch import SWITCHES, flex, sdpa_by
 from .training import causal_flex, training
 from .tuned import tuned
-from .variants import ALIBI, BIAS, CAUSAL, DOCUMENTS, DROPOUT, EVERYTHING, PLAIN, RAGGED, SOFTCAP, WEIGHTS, WINDOW, Variant
+from .variants import (
+    ALIBI,
+    BIAS,
+    CAUSAL,
+    DOCUMENTS,
+    DROPOUT,
+    EVERYTHING,
+    GIVEN,
+    NUMBERED,
+    PLAIN,
+    RAGGED,
+    SINK,
+    SOFTCAP,
+    TABLE,
+    WEIGHTS,
+    WINDOW,
+    Variant,
+)
 from .workload import Workload
 
 DTYPES = ("f32", "bf16")
@@ -41,6 +58,10 @@ def masks_and_scores() -> Iterator[Workload]:
     yield attention("dense bias", BIAS)
     yield attention("ragged batch of 8", RAGGED, batch=8, queries=512)
     yield attention("documents", DOCUMENTS)
+    yield attention("documents by number", NUMBERED)
+    yield attention("given mask of documents", GIVEN)
+    yield attention("quarter of the blocks", TABLE)
+    yield attention("sink and window", SINK)
     yield attention("dropout 0.1", DROPOUT)
     yield attention("weights returned", WEIGHTS)
 

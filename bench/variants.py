@@ -48,6 +48,24 @@ def document_starts(sizes: dict) -> Tensors:
     return {"start": torch.stack([bounds[bounds <= m].max() for m in range(sizes["M"])]).int()}
 
 
+def document_numbers(sizes: dict) -> Tensors:
+    """The same documents, of which each token has the number, as a query and as a key."""
+    document = torch.unique(document_starts(sizes)["start"], return_inverse=True)[1].int()
+    return {"document": document, "of": document}
+
+
+def given_mask(sizes: dict) -> Tensors:
+    document = document_numbers(sizes)["document"]
+    return {"see": document[:, None] == document[None]}
+
+
+def block_table(sizes: dict) -> Tensors:
+    """A quarter of the blocks of 128 keys for each block of 128 queries, and the diagonal."""
+    blocks = [-(-sizes[size] // 128) for size in "MN"]
+    table = torch.rand(blocks, generator=torch.Generator().manual_seed(1)) < 0.25
+    return {"table": table | torch.eye(*blocks, dtype=torch.bool)}
+
+
 PLAIN = Variant()
 SCORE = PLAIN.score
 CAUSAL = Variant(where="n <= m", mask=lambda t, b, h, m, n: n <= m, causal=True)
@@ -86,6 +104,28 @@ DOCUMENTS = Variant(
     where="n >= start[m] and n <= m",
     tensors=document_starts,
     mask=lambda t, b, h, m, n: (n >= t["start"][m]) & (n <= m),
+)
+NUMBERED = Variant(
+    parameters=", document: i32[M], of: i32[N]",
+    where="n <= m and document[m] == of[n]",
+    tensors=document_numbers,
+    mask=lambda t, b, h, m, n: (n <= m) & (t["document"][m] == t["of"][n]),
+)
+GIVEN = Variant(
+    parameters=", see: bool[M, N]",
+    where="see[m, n]",
+    tensors=given_mask,
+    mask=lambda t, b, h, m, n: t["see"][m, n],
+)
+TABLE = Variant(
+    parameters=", table: bool[X, Y]",
+    where="table[m // 128, n // 128]",
+    tensors=block_table,
+    mask=lambda t, b, h, m, n: t["table"][m // 128, n // 128],
+)
+SINK = Variant(
+    where="n <= m and (n < 4 or n > m - 256)",
+    mask=lambda t, b, h, m, n: (n <= m) & ((n < 4) | (n > m - 256)),
 )
 DROPOUT = Variant(dropout=0.1)
 WEIGHTS = Variant(returns_weights=True)
