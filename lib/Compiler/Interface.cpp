@@ -203,7 +203,8 @@ ProgramInterface ProgramInterface::of(const LoweredProgram &kernel, const Kernel
     BlocksInterface &described = program.blocks.emplace_back();
     described.first = blocks.first;
     described.end = blocks.end;
-    described.findsKeys = blocks.findsKeys;
+    described.findsKeys = blocks.keys != BlockKeys::All;
+    described.searchesKeys = blocks.keys == BlockKeys::Searched;
     described.cutsKeys = blocks.cutsKeys;
     for (SizeAttr size : blocks.sizes)
       described.sizes.push_back(sizeProgram(size, positions));

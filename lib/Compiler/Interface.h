@@ -88,7 +88,7 @@ struct BlockTensorInterface {
 };
 
 struct BlocksInterface {
-  int64_t first, end, findsKeys, cutsKeys;
+  int64_t first, end, findsKeys, searchesKeys, cutsKeys;
   std::vector<SizeProgram> sizes;
   std::vector<BlockTensorInterface> tensors;
 };

@@ -62,8 +62,8 @@ Constant *TableBuilder::program(const ProgramInterface &program, Constant *canUs
       tensors.push_back(record({integer(tensor.argument), integer(tensor.isPairs), array(axes)}));
     }
     blocks.push_back(record({integer(described.first), integer(described.end), integer(described.findsKeys),
-                             integer(described.cutsKeys), integer(sizes.size()), array(sizes), integer(tensors.size()),
-                             array(tensors)}));
+                             integer(described.searchesKeys), integer(described.cutsKeys), integer(sizes.size()),
+                             array(sizes), integer(tensors.size()), array(tensors)}));
   }
   for (const CutInterface &cut : program.cuts)
     cuts.push_back(record({integer(cut.size), integer(cut.unit)}));

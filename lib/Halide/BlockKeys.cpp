@@ -1,7 +1,7 @@
 //===- BlockKeys.cpp - The keys that a block of rows needs -----------------===//
 //
 // From the masks of a block's pairs, as for the tiles of a softmax: the least lower and the greatest upper bound of the
-// keys over its rows, by their text or by a look at all keys. Outside, its pairs are 0, and are neither computed nor
+// keys over its rows, by their text or by a look at the keys. Outside, its pairs are 0, and are neither computed nor
 // read.
 //
 //===----------------------------------------------------------------------===//
@@ -124,27 +124,30 @@ static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, 
   return keys();
 }
 
-/// The keys from `least` to `most` are looked at.
+/// Of the keys that the step is given those from `least` to `most` are looked at.
 static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr least, Expr most, Expr keyCount,
                             int lanes) {
   auto [rows, ranges] = rowsOf(step, mask);
-  KeySearch::Part part{0, keyCount / mask.inVector, Halide::Internal::const_true(), keyCount};
+  auto [first, count] = step.values(mask.key);
+  KeySearch::Part part{first / mask.inVector * mask.inVector, count / mask.inVector, first + count >= keyCount,
+                       keyCount};
   auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
     Environment environment = bindRow(rows, row);
     environment.indices[mask.key] = key;
     return PlainRegion(step, environment).expression(value);
   };
   auto visit = [&](RDom &domain, const Expr &vector) {
-    domain.where(vector * mask.inVector < most && (vector + 1) * mask.inVector > least);
+    Expr key = part.first + vector * mask.inVector;
+    domain.where(key < most && key + mask.inVector > least);
   };
   KeySearch search(step, {}, ranges, part, mask.inVector, mask.condition, lower, visit);
   search.computeAt(Halide::LoopLevel::root(), Halide::LoopLevel::root(), lanes);
   return search;
 }
 
-bool StepLowering::storeKeys() {
+BlockKeys StepLowering::storeKeys() {
   if (plan.gpu) // the host, which decides what is run, would have to wait for the device to find them
-    return false;
+    return BlockKeys::All;
   mlir::BlockArgument key = blocks->indices().back();
   Expr count = extent(*this, indexSize(key)), lower = count, upper = 0;
   llvm::SmallVector<BoundedMask> masks;
@@ -158,7 +161,7 @@ bool StepLowering::storeKeys() {
           masks.push_back(mask);
       }
   if (masks.empty() || !llvm::all_of(masks, [](const BoundedMask &mask) { return mask.isBounded(); }))
-    return false;
+    return BlockKeys::All;
   for (const BoundedMask &mask : masks) {
     Expr first = mask.range.lower ? overRows(*this, mask, false, count) : Expr(0);
     Expr end = mask.range.upper ? overRows(*this, mask, true, count) : count;
@@ -170,11 +173,17 @@ bool StepLowering::storeKeys() {
     lower = Halide::min(lower, first);
     upper = Halide::max(upper, end);
   }
+  bool isSearched = llvm::any_of(masks, [](const BoundedMask &mask) { return mask.inVector; });
+  if (isSearched) {
+    auto [first, given] = values(key);
+    lower = Halide::max(lower, first);
+    upper = Halide::min(upper, first + given);
+  }
   Halide::Var which("which");
   Func func(uniqueName("keys"));
   func(which) = Halide::select(which == 0, lower, upper);
   addOutput(func, {HalideArgument::Keys, 0});
-  return true;
+  return isSearched ? BlockKeys::Searched : BlockKeys::OfText;
 }
 
 } // namespace attn::lowering

@@ -88,11 +88,9 @@ private:
   /// What the blocks write is there from their first step on, and what they read until their last.
   void endBlocks() {
     LoweredBlocks &described = blocks.emplace_back();
-    bool hasKeys = false;
-    addVariant("keys", std::nullopt, [&](StepLowering &step) { hasKeys = step.storeKeys(); });
-    if (hasKeys)
+    addVariant("keys", std::nullopt, [&](StepLowering &step) { described.keys = step.storeKeys(); });
+    if (described.keys != BlockKeys::All)
       endStep();
-    described.findsKeys = hasKeys;
     described.cutsKeys = inside->cutsKeys;
     described.first = steps.size() - 1;
     described.end = lastOfBlocks; // from the last step; see finish

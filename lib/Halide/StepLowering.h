@@ -36,7 +36,7 @@ public:
   void store(mlir::OpResult tensor, PlanKind kind, mlir::Value logSumExp = {});
   void convertOutput(unsigned index);
   /// Finds the keys that some row of a block needs (BlockKeys.cpp). False where a block needs all, whatever it is.
-  bool storeKeys();
+  BlockKeys storeKeys();
 
   /// One element of a tensor. Subscripts are in the tensor's order.
   Halide::Expr element(mlir::Value tensor, const std::vector<Halide::Expr> &subscripts);

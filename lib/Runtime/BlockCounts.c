@@ -78,10 +78,30 @@ static int add_needs(attn_block_run *state, void *context) {
   return error;
 }
 
-/* What blocks of these counts need, for which it makes room. */
+/* Whether the step that finds a block's keys asks where it is along `axis`. */
+static int changes_keys(const attn_block_run *state, int64_t axis) {
+  const attn_variant *find = state->run.program->steps[state->blocks->first].variants;
+  int64_t first = attn_tensor_and_size_count(&state->run) + 2 * axis;
+  for (int64_t i = 0; i < find->argument_count; ++i)
+    if (find->arguments[i] == first || find->arguments[i] == first + 1)
+      return 1;
+  return 0;
+}
+
+/* What blocks of these counts need, for which it makes room. Where all blocks along an axis, such as that of the heads,
+ * need the same keys, it looks at one of them. */
 static int measure(attn_block_run *state, block_needs *needs) {
+  int64_t repeated = 1;
   *needs = (block_needs){0, 0};
+  for (int64_t axis = 0; axis < key_axis(state); ++axis)
+    if (!changes_keys(state, axis)) {
+      repeated *= state->within[axis].count;
+      state->within[axis].count = 1;
+    }
   int error = attn_visit_blocks(state, add_needs, needs);
+  for (int64_t axis = 0; axis < key_axis(state); ++axis)
+    state->within[axis].count = (int32_t)state->extents[axis];
+  needs->pairs *= repeated;
   reserve_keys(state, needs->keys);
   return error;
 }

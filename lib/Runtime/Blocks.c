@@ -16,6 +16,10 @@
  * same place in a cache. */
 enum { ROW_PADDING = 16 };
 
+/* Keys that are looked at together for whether some row sees them, and those that a gap between seen ones has at
+ * least: for few, steps take longer to begin than what they leave out. */
+enum { KEYS_AT_ONCE = 256, LEAST_GAP = 64 };
+
 static const attn_device *device_of(const attn_block_run *state) { return state->run.program->device; }
 
 /* Whether steps get a buffer of the present block alone. */
@@ -125,16 +129,20 @@ static void enter_block(const attn_block_run *state) {
   }
 }
 
-int attn_find_keys(attn_block_run *state) {
+static int find_keys_among(attn_block_run *state, int64_t first, int64_t count) {
   const attn_blocks *blocks = state->blocks;
   attn_block_range *keys = &state->ranges[blocks->axis_count - 1];
-  *keys = (attn_block_range){0, (int32_t)state->extents[blocks->axis_count - 1]};
+  *keys = (attn_block_range){(int32_t)first, (int32_t)count};
   if (!blocks->finds_keys)
     return 0;
   int error = attn_run_step(state->signature, &state->run, &state->run.program->steps[blocks->first]);
   if (!error)
     *keys = (attn_block_range){state->keys[0], state->keys[1] - state->keys[0]};
   return error;
+}
+
+int attn_find_keys(attn_block_run *state) {
+  return find_keys_among(state, 0, state->extents[state->blocks->axis_count - 1]);
 }
 
 static int run_steps(const attn_block_run *state) {
@@ -146,20 +154,48 @@ static int run_steps(const attn_block_run *state) {
   return error;
 }
 
-/* Runs the steps for the keys that the rows need, as many at a time as a block has. */
+/* Runs the steps for some keys, as many at a time as a block has. */
+static int run_keys(attn_block_run *state, attn_block_range keys) {
+  int64_t key = state->blocks->axis_count - 1;
+  int error = 0;
+  for (int64_t done = 0; !error && done < keys.count; done += state->counts[key]) {
+    int64_t left = keys.count - done, count = left < state->counts[key] ? left : state->counts[key];
+    state->ranges[key] = (attn_block_range){keys.first + (int32_t)done, (int32_t)count};
+    error = run_steps(state);
+  }
+  return error;
+}
+
+/* Runs the steps for those of `keys` that some row sees: a look at a few of them after the other finds the gaps. */
+static int run_seen_keys(attn_block_run *state, attn_block_range keys) {
+  int64_t all = state->extents[state->blocks->axis_count - 1], end = (int64_t)keys.first + keys.count;
+  attn_block_range seen = {0, 0};
+  int error = 0;
+  for (int64_t first = keys.first / KEYS_AT_ONCE * KEYS_AT_ONCE; !error && first < end; first += KEYS_AT_ONCE) {
+    error = find_keys_among(state, first, first + KEYS_AT_ONCE < all ? KEYS_AT_ONCE : all - first);
+    attn_block_range found = state->ranges[state->blocks->axis_count - 1];
+    if (error || found.count <= 0)
+      continue;
+    if (seen.count && found.first - (seen.first + seen.count) >= LEAST_GAP) {
+      error = run_keys(state, seen);
+      seen.count = 0;
+    }
+    if (!seen.count)
+      seen.first = found.first;
+    seen.count = found.first + found.count - seen.first;
+  }
+  return error ? error : run_keys(state, seen);
+}
+
+/* Runs the steps for the keys that the rows need. */
 static int run_block(attn_block_run *state, void *context) {
   (void)context;
   int error = attn_find_keys(state);
   if (error || device_of(state))
     return error ? error : run_steps(state);
-  int64_t key = state->blocks->axis_count - 1;
-  const attn_block_range all = state->ranges[key];
-  for (int64_t done = 0; !error && done < all.count; done += state->counts[key]) {
-    int64_t left = all.count - done, count = left < state->counts[key] ? left : state->counts[key];
-    state->ranges[key] = (attn_block_range){all.first + (int32_t)done, (int32_t)count};
-    error = run_steps(state);
-  }
-  return error;
+  const attn_block_range keys = state->ranges[state->blocks->axis_count - 1];
+  int may_have_gaps = state->blocks->searches_keys && state->blocks->cuts_keys && keys.count > 2 * KEYS_AT_ONCE;
+  return may_have_gaps ? run_seen_keys(state, keys) : run_keys(state, keys);
 }
 
 int attn_visit_blocks(attn_block_run *state, int (*visit)(attn_block_run *, void *), void *context) {

@@ -53,7 +53,8 @@ int64_t attn_block_bytes(const attn_block_run *state);
  * fails. */
 int attn_visit_blocks(attn_block_run *state, int (*visit)(attn_block_run *, void *), void *context);
 
-/* Finds the keys that the present block needs, as `ranges` has them in the end. */
+/* Finds the keys that the present block needs, between the first and the last of all, as `ranges` has them in the
+ * end. */
 int attn_find_keys(attn_block_run *state);
 
 /* Chooses `counts` (BlockCounts.c). */

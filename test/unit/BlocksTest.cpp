@@ -36,6 +36,8 @@ std::vector<std::string> calls;
 std::vector<int> mostThreads; ///< That the steps which write pairs may have.
 int32_t keys[2];
 int32_t keysOfRow = 0; ///< If it is not 0, row m needs so many keys up to the m-th, in place of `keys`.
+std::vector<std::pair<int32_t, int32_t>> seen; ///< If there are any: ranges of keys that rows see, in place of `keys`.
+int searches = 0;                              ///< How often keys were looked for.
 
 attn_halide_buffer *buffer(void *argument) { return static_cast<attn_halide_buffer *>(argument); }
 
@@ -62,6 +64,20 @@ int findKeys(void **arguments) {
     int32_t first = *static_cast<int32_t *>(arguments[1]), count = *static_cast<int32_t *>(arguments[2]);
     written[0] = std::max(first + 1 - keysOfRow, 0), written[1] = first + count;
   }
+  return 0;
+}
+
+/// Of the keys that it is given.
+int searchKeys(void **arguments) {
+  auto *written = reinterpret_cast<int32_t *>(buffer(arguments[0])->host);
+  int32_t first = *static_cast<int32_t *>(arguments[1]), end = first + *static_cast<int32_t *>(arguments[2]);
+  written[0] = end, written[1] = first;
+  for (auto [from, to] : seen)
+    if (from < end && to > first) {
+      written[0] = std::min(written[0], std::max(from, first));
+      written[1] = std::max(written[1], std::min(to, end));
+    }
+  ++searches;
   return 0;
 }
 
@@ -126,7 +142,8 @@ protected:
     ASSERT_NE(signature, nullptr);
     calls.clear();
     mostThreads.clear();
-    keysOfRow = 0;
+    keysOfRow = searches = 0;
+    seen.clear();
     attn_halide_threads = {runsInOrder, oneThread};
   }
 
@@ -159,7 +176,7 @@ protected:
   attn_step steps[3] = {{{}, &variants[0]}, {{}, &variants[1]}, {{}, &variants[2]}};
   const int64_t ofPairs[3] = {0, 1, 2}, ofAdded[1] = {2}, ofRow[2] = {0, 1};
   const attn_block_tensor tensors[3] = {{6, 1, ofPairs}, {5, 0, ofRow}, {4, 0, ofAdded}}; ///< The first two: apart.
-  attn_blocks blocks = {0, 3, 1, 0, 3, shape, 3, tensors};
+  attn_blocks blocks = {0, 3, 1, 0, 0, 3, shape, 3, tensors};
   attn_program program = {1, &intermediate, 3,       steps,   1, &blocks, 0,      nullptr,
                           0, nullptr,       nullptr, nullptr, 0, nullptr, nullptr};
 };
@@ -251,6 +268,36 @@ TEST_F(Blocks, HaveManyRowsWhereKeysAreCut) {
   EXPECT_EQ(calls[5], "pairs [0+1, 0+500, 0+1666] of 0+1, 500+500, 3334+1666");
 }
 
+/// 256 keys at a time are looked at for gaps, of which one of less than 64 keys is none.
+TEST_F(Blocks, LeaveOutKeysThatNoRowSees) {
+  const int64_t searchArguments[3] = {13, 11, 12};
+  variants[0] = {nullptr, 3, searchArguments, searchKeys};
+  seen = {{0, 4}, {700, 710}, {760, 1030}, {1700, 1701}};
+  blocks.cuts_keys = blocks.searches_keys = 1;
+  ASSERT_EQ(run(1, 2, 2000), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls,
+              ElementsAre("pairs [0+1, 0+2, 0+4] of 0+1, 0+2, 0+4", "pairs [0+1, 0+2, 0+330] of 0+1, 0+2, 700+330",
+                          "pairs [0+1, 0+2, 0+1] of 0+1, 0+2, 1700+1"));
+  // Steps that need all keys of a row get those between the first and the last.
+  calls.clear();
+  blocks.cuts_keys = 0;
+  ASSERT_EQ(run(1, 2, 2000), ATTN_OK) << attn_last_error();
+  EXPECT_THAT(calls, ElementsAre("pairs [0+1, 0+2, 0+1701] of 0+1, 0+2, 0+1701"));
+}
+
+/// Blocks of the second head need the same keys, for the search does not ask for the head.
+TEST_F(Blocks, AreMeasuredForOneHeadWhereOthersAreAlike) {
+  const int64_t searchArguments[5] = {13, 11, 12, 9, 10}, ofHeads[7] = {13, 11, 12, 9, 10, 7, 8};
+  seen = {{0, 200}};
+  blocks.searches_keys = 1;
+  variants[0] = {nullptr, 5, searchArguments, searchKeys};
+  ASSERT_EQ(run(2, 128, 200), ATTN_OK) << attn_last_error();
+  int once = std::exchange(searches, 0);
+  variants[0] = {nullptr, 7, ofHeads, searchKeys};
+  ASSERT_EQ(run(2, 128, 200), ATTN_OK) << attn_last_error();
+  EXPECT_LT(once, searches);
+}
+
 TEST_F(Blocks, AreLeftOutWhereTheyNeedNoKeys) {
   keys[0] = 5, keys[1] = 2;
   ASSERT_EQ(run(1, 2, 3), ATTN_OK) << attn_last_error();
@@ -290,7 +337,7 @@ TEST_F(Blocks, SayThatARowIsTooLong) {
   const int64_t axes[] = {-1, 0, 1};
   const attn_block_tensor only = {6, 1, axes};
   program.intermediates = &pairs;
-  blocks = {0, 3, 1, 0, 2, long_ + 1, 1, &only};
+  blocks = {0, 3, 1, 0, 0, 2, long_ + 1, 1, &only};
   EXPECT_EQ(run(1, 1, 1), ATTN_ERROR_SIZE);
   EXPECT_STREQ(attn_last_error(), "blocks: a row of pairs would have more than 2147483647 elements");
   some[0].operand = 1;

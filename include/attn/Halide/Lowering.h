@@ -107,12 +107,19 @@ struct BlockTensor {
   std::vector<int> axes; ///< The axis of each dimension; −1: it is not cut.
 };
 
+/// Which keys a block of rows computes.
+enum class BlockKeys {
+  All,
+  OfText,  ///< Those that masks let through by their text.
+  Searched ///< Those that they let through among some that the step is given.
+};
+
 /// Steps that run for one block after the other (attn/Analysis/PairBlocks.h). Their buffers of block tensors have the
 /// elements of the block alone. Minima say where it begins, but for pairs, which are counted from there.
 struct LoweredBlocks {
   unsigned first, end;         ///< The steps from `first` to the one before `end`.
   std::vector<SizeAttr> sizes; ///< Of the axes: rows, the outermost first, then keys.
-  bool findsKeys;              ///< The first step writes HalideArgument::Keys, and needs no other.
+  BlockKeys keys;              ///< Unless all, the first step writes HalideArgument::Keys, and needs no other.
   bool cutsKeys;               ///< See PairBlocks::cutsKeys.
   std::vector<BlockTensor> tensors;
 };

@@ -129,8 +129,9 @@ typedef struct {
 typedef struct {
   int64_t first;      /* step */
   int64_t end;        /* the step after the last */
-  int64_t finds_keys; /* the first step writes the block's first key, and the one after its last */
-  int64_t cuts_keys;  /* steps may run for some of the keys, then for the next */
+  int64_t finds_keys;    /* the first step writes the block's first key, and the one after its last */
+  int64_t searches_keys; /* of the keys that it is given */
+  int64_t cuts_keys;     /* steps may run for some of the keys, then for the next */
   int64_t axis_count;
   const attn_expression *sizes; /* of the axes: those of rows, the outermost first, then that of keys */
   int64_t tensor_count;
