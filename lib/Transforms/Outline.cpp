@@ -23,7 +23,8 @@
 // and a sum over heads of what each of them has for a pair: `softmax[n](sum[g](before[h, g] * dot[g, m, n]) + …)`.
 //
 // Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it,
-// and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once.
+// and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once. So
+// does a row times a matrix that is inside of a function in another sum.
 //
 //===----------------------------------------------------------------------===//
 
@@ -186,6 +187,34 @@ static bool isShared(ReduceOp reduce, TensorOp tensor) {
          });
 }
 
+/// Whether `reduce` is a row times a matrix, in a function of which another sum adds up all elements: the hidden layer of
+/// `sum[u](w2[u] * tanh(sum[d](w1[u, d] * x[t, d])))`. The gradients of the row and of the matrix are one sum each of
+/// that function's, which would otherwise be evaluated again for each element that the row has.
+static bool isHiddenLayer(ReduceOp reduce, TensorOp tensor) {
+  auto outer = dyn_cast<ReduceOp>(reduce->getParentOp());
+  if (!outer || outer.getKind() != ReduceKind::Sum || reduce.getKind() != ReduceKind::Sum || reduce.isConditional() ||
+      reduce->getParentRegion() != &outer.getBody())
+    return false;
+  auto isItself = [&](const Factor &factor) { return factor.value == reduce.getResult(); };
+  if (llvm::any_of(Product::of(yielded(outer.getBody())).factors, isItself))
+    return false;
+  bool hasRow = false, hasMatrix = false;
+  for (const Factor &factor : Product::of(yielded(reduce.getBody())).factors) {
+    auto read = factor.value.getDefiningOp<ReadOp>();
+    if (!read || !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>))
+      return false;
+    bool ofOuter = false, ofOthers = false;
+    for (BlockArgument index : dependence(factor.value))
+      if (index.getOwner() != &reduce.getBody().front())
+        (index.getOwner() == &outer.getBody().front() ? ofOuter : ofOthers) = true;
+    if (ofOuter && ofOthers)
+      return false;
+    hasRow |= ofOthers;
+    hasMatrix |= ofOuter;
+  }
+  return hasRow && hasMatrix;
+}
+
 /// Makes a tensor of the factors of a sum over keys that change with the key and a query: the weight of a pair. Its
 /// gradient is one sum, over the last index, whatever it is made of.
 static void outlineWeight(TensorOp tensor) {
@@ -261,6 +290,7 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
     if (!differentiated)
       return;
     outlineAll(kernel, isShared);
+    outlineAll(kernel, isHiddenLayer);
     for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
       outlineWeight(tensor);
   }
