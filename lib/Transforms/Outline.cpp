@@ -20,11 +20,11 @@
 //   doubly_sum[n] = sum[i](x[i, n])
 //   doubly[m, n]  = x[m, n] / doubly_sum[n]
 //
-// and a sum over heads of what each of them has for a pair: `softmax[n](sum[g](before[h, g] * dot[g, m, n]) + …)`.
+// and a sum over heads of what each of them has for a pair: `softmax[n](sum[g](before[h, g] * dot[g, m, n]) + …)`; and
+// a row times a matrix inside of a function in another sum: `sum[u](w2[u] * tanh(sum[d](w1[u, d] * x[b, t, d])))`.
 //
 // Of what is to be differentiated, so does every reduction that is the same for some index of the formula around it,
-// and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once. So
-// does a row times a matrix that is inside of a function in another sum.
+// and the weight of a pair, without a softmax: its gradient is a sum over that index, which is to be computed once.
 //
 //===----------------------------------------------------------------------===//
 
@@ -188,31 +188,36 @@ static bool isShared(ReduceOp reduce, TensorOp tensor) {
 }
 
 /// Whether `reduce` is a row times a matrix, in a function of which another sum adds up all elements: the hidden layer of
-/// `sum[u](w2[u] * tanh(sum[d](w1[u, d] * x[t, d])))`. The gradients of the row and of the matrix are one sum each of
-/// that function's, which would otherwise be evaluated again for each element that the row has.
+/// `sum[u](w2[u] * tanh(sum[d](w1[u, d] * x[b, t, d])))`. Stored it is a product of matrices; and the gradients of row
+/// and matrix are one sum each of that function's, which would otherwise be evaluated again for each element of a row.
+/// A matrix is one for the rows of a batch: pairs of queries and keys, which are not to be stored, share an index.
 static bool isHiddenLayer(ReduceOp reduce, TensorOp tensor) {
   auto outer = dyn_cast<ReduceOp>(reduce->getParentOp());
-  if (!outer || outer.getKind() != ReduceKind::Sum || reduce.getKind() != ReduceKind::Sum || reduce.isConditional() ||
-      reduce->getParentRegion() != &outer.getBody())
+  if (!outer || outer.getKind() != ReduceKind::Sum || reduce.getKind() != ReduceKind::Sum || outer.isConditional() ||
+      reduce.isConditional())
     return false;
   auto isItself = [&](const Factor &factor) { return factor.value == reduce.getResult(); };
   if (llvm::any_of(Product::of(yielded(outer.getBody())).factors, isItself))
     return false;
-  bool hasRow = false, hasMatrix = false;
+  IndexSet ofRow;
+  bool hasMatrix = false;
   for (const Factor &factor : Product::of(yielded(reduce.getBody())).factors) {
     auto read = factor.value.getDefiningOp<ReadOp>();
     if (!read || !llvm::all_of(read.getSubscripts(), llvm::IsaPred<BlockArgument>))
       return false;
-    bool ofOuter = false, ofOthers = false;
-    for (BlockArgument index : dependence(factor.value))
-      if (index.getOwner() != &reduce.getBody().front())
-        (index.getOwner() == &outer.getBody().front() ? ofOuter : ofOthers) = true;
-    if (ofOuter && ofOthers)
+    IndexSet others;
+    bool isOfMatrix = false;
+    for (BlockArgument index : dependence(factor.value)) {
+      isOfMatrix |= index.getOwner() == &outer.getBody().front();
+      if (index.getOwner() != &outer.getBody().front() && index.getOwner() != &reduce.getBody().front())
+        others.insert(index);
+    }
+    if (isOfMatrix && !others.empty())
       return false;
-    hasRow |= ofOthers;
-    hasMatrix |= ofOuter;
+    ofRow.insert_range(others);
+    hasMatrix |= isOfMatrix;
   }
-  return hasRow && hasMatrix;
+  return hasMatrix && ofRow.size() > 1;
 }
 
 /// Makes a tensor of the factors of a sum over keys that change with the key and a query: the weight of a pair. Its
@@ -287,10 +292,10 @@ struct Outline : attn::impl::AttnOutlineBase<Outline> {
     outlineAll(kernel, isOfSink);
     outlineAll(kernel, isRepeated);
     outlineAll(kernel, isLayer);
+    outlineAll(kernel, isHiddenLayer);
     if (!differentiated)
       return;
     outlineAll(kernel, isShared);
-    outlineAll(kernel, isHiddenLayer);
     for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>()))
       outlineWeight(tensor);
   }
