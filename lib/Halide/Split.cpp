@@ -176,21 +176,23 @@ void Split::defineWeights() {
   }
   // The weight's other factors, and the sum's own condition.
   weights = Func(kernel.uniqueName(func.name() + "_weight"));
-  weightKeys = tiles(lanes, Expr(lanes));
-  Expr key = keyOf(weightKeys);
-  Environment environment = bind(op.getBody(), keyBinding(key));
-  if (softmax)
-    environment.replace(read.getResult(), exponential(key, row));
-  SplitRegion lowering(*this, environment, key);
-  Expr value = lowering.expression(yielded(op.getBody(), 0));
-  Expr kept = keyBinding(key).expr < keyCount;
-  if (!op.getWhere().empty()) {
-    Environment inside = bind(op.getWhere(), keyBinding(key));
-    PlainRegion conditions(kernel, inside);
-    kept = kept && conditions.expression(yielded(op.getWhere()));
-  }
   weights(k, row) = Halide::undef(type);
-  weights(key, row) = unconditional(select(kept, value, constant(type, 0)));
+  mlir::Value formula = yielded(op.getBody(), 0),
+              condition = op.getWhere().empty() ? mlir::Value() : yielded(op.getWhere());
+  weightKeys = overVectors({formula, condition}, [&](Expr key, bool areWhole) {
+    Environment environment = bind(op.getBody(), keyBinding(key, areWhole));
+    if (softmax)
+      environment.replace(read.getResult(), exponential(key, row));
+    SplitRegion lowering(*this, environment, key);
+    Expr value = lowering.expression(formula);
+    Expr kept = areWhole ? Halide::Internal::const_true() : keyBinding(key).expr < keyCount;
+    if (condition) {
+      Environment inside = bind(op.getWhere(), keyBinding(key, areWhole));
+      PlainRegion conditions(kernel, inside);
+      kept = kept && conditions.expression(condition);
+    }
+    weights(key, row) = unconditional(select(kept, value, constant(type, 0)));
+  });
 }
 
 void Split::define() {

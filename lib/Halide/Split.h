@@ -86,8 +86,9 @@ private:
   struct Product {
     ReduceOp op;
     Halide::Func func;
-    llvm::SmallVector<ScoreTile, 2> tiles; ///< Of lanes along the reduction, where they lie so.
-    Halide::RDom keys;                     ///< Where they do not: of the first update.
+    llvm::SmallVector<ScoreTile, 2> tiles;        ///< Of lanes along the reduction, where they lie so.
+    Halide::RDom keys;                            ///< Where they do not: of the first update, and
+    llvm::SmallVector<Halide::RDom, 2> alongKeys; ///< of those for whole vectors of keys, and for the last.
     Halide::RDom rest; ///< Of the last update: what is left of the reduction. Undefined where nothing is.
   };
   /// A subscript that is dear (divided, or read from a tensor) and the same for all terms of a key and a row.
@@ -161,6 +162,13 @@ private:
   /// Tiles of `size` keys of the chunk that are in range, after `inner` dimensions and tiles of rows, if these are
   /// given.
   Halide::RDom tiles(int size, llvm::ArrayRef<Halide::Expr> inner = {}, const RowTile *ofRows = nullptr) const;
+  /// Vectors of keys of the chunk after `inner` dimensions: the whole ones, or the last one if it is not whole. What
+  /// whole ones read lies as it does in memory; of the last one each key is clamped by itself.
+  Halide::RDom vectors(bool areWhole, llvm::ArrayRef<Halide::Expr> inner) const;
+  /// Lowers `formula` at the keys of such vectors, for all of them at once where it reads nothing at keys by itself,
+  /// and returns what they are.
+  llvm::SmallVector<Halide::RDom, 2> overVectors(llvm::ArrayRef<mlir::Value> values,
+                                                 llvm::function_ref<void(Halide::Expr key, bool areWhole)> define);
   /// The key of the chunk, of tiles with one inner dimension.
   Halide::Expr keyOf(const Halide::RDom &domain) const { return domain[1] * lanes + domain[0]; }
 
@@ -273,16 +281,18 @@ private:
   /// (chunk, task): the first key, and of the keys from there on, up to where they are looked at, and, where the mask
   /// has a lower bound, from where.
   PassNumbers chunkKeys;
-  std::vector<Halide::Func> rangeFuncs, rowReductions;
+  std::vector<Halide::Func> rangeFuncs;
+  std::vector<std::pair<ReduceOp, Halide::Func>> rowReductions;
   std::optional<KeySearch> search;
   Halide::Func seenKeys; ///< What that finds, (group).
   std::vector<Product> products;
   std::vector<KeyTensor> keyTensors;
   Halide::Func score, maximumLanes, maximum, exponential, sumLanes, sum, weights, weightPairs, output, state, total,
       merged, logSumExp;
-  Halide::RDom scoreKeys, maximumKeys, exponentialKeys, sumKeys, weightKeys, weightPairKeys, allSpans;
-  Halide::RDom parts; ///< Of the state: lanes, vectors, chunks.
-  int firstOutput;    ///< Of those vectors.
+  Halide::RDom maximumKeys, exponentialKeys, sumKeys, weightPairKeys, allSpans;
+  llvm::SmallVector<Halide::RDom, 2> scoreKeys, weightKeys; ///< Of their updates.
+  Halide::RDom parts;                                       ///< Of the state: lanes, vectors, chunks.
+  int firstOutput;                                          ///< Of those vectors.
   std::vector<ColumnTile> columnTiles;
   std::vector<Subscript> subscripts;
   /// What terms read for a row, or pairs of it: (indices of the reduction…, row).

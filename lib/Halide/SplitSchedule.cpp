@@ -51,7 +51,7 @@ void Split::scheduleState() {
     search->computeAt(ofGroup, ofGroup, lanes);
   }
   taskNumbers.computeAt(LoopLevel(state, task));
-  for (Func &reduction : rowReductions)
+  for (auto &[op, reduction] : rowReductions)
     reduction.compute_at(state, task);
   for (Pack &pack : packs) {
     pack.func.compute_at(state, task);
@@ -77,9 +77,11 @@ void Split::scheduleProduct(Product &product) {
         .reorder(product.keys[0], product.keys[1], row)
         .allow_race_conditions()
         .vectorize(product.keys[0]);
-    std::vector<VarOrRVar> loops = variables(product.rest, terms + 2);
-    loops.push_back(row);
-    product.func.update(1).reorder(loops).allow_race_conditions().vectorize(product.rest[0]);
+    for (auto [number, domain] : llvm::enumerate(product.alongKeys)) {
+      std::vector<VarOrRVar> loops = variables(domain, terms + 2);
+      loops.push_back(row);
+      product.func.update(number + 1).reorder(loops).allow_race_conditions().vectorize(domain[0]);
+    }
     return;
   }
   // A tile of keys is used for all rows before the next.
@@ -162,10 +164,11 @@ void Split::schedule() {
     scheduleProduct(product);
   LoopLevel inChunk(state, parts.z);
   chunkKeys.computeAt(inChunk);
-  auto overKeys = [&](Func stage, const RDom &domain) {
+  auto overKeys = [&](Func stage, llvm::ArrayRef<RDom> domains) {
     computeRowsInChunk(stage);
     stage.bound(k, 0, plan.chunk);
-    stage.update().reorder(domain[0], domain[1], row).allow_race_conditions().vectorize(domain[0]);
+    for (auto [update, domain] : llvm::enumerate(domains))
+      stage.update(update).reorder(domain[0], domain[1], row).allow_race_conditions().vectorize(domain[0]);
   };
   auto overLanes = [&](Func partial, Func joined, const RDom &domain) {
     computeRowsInChunk(joined);

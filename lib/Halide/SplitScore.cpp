@@ -261,26 +261,34 @@ void Split::addProductAlongKeys(const Environment &environment, Product &product
   llvm::SmallVector<Expr> sizes = reversedSizes(kernel, product.op);
   unsigned count = sizes.size();
   sizes.insert(sizes.begin(), lanes);
-  product.rest = tiles(lanes, sizes);
+  Halide::Type type = computeType(product.op.getType());
   product.keys = tiles(lanes, Expr(lanes));
-  runWhereFlagged(product.op, kernel, product.rest, product.rest[count + 1], plan.chunk);
-  Expr key = product.rest[count + 1] * lanes + product.rest[0];
-  Environment inner;
-  inner.indices = environment.indices;
-  inner.rebind(k, keyBinding(key));
-  llvm::SmallVector<IndexBinding> indices;
-  for (unsigned dimension = count; dimension > 0; --dimension)
-    indices.push_back({product.rest[dimension], {}, false, product.rest[dimension]});
-  bindReduction(product.op, inner, indices);
-  KeyRegion lowering(*this, inner, thatMayBeSurplus(key, 1));
-  Expr value = atEachStep(kind, reductionTerm(product.op, lowering, !hasFlag(product.op)), product.rest[1]);
-  product.func(k, row) = Halide::undef(value.type());
-  product.func(product.keys[1] * lanes + product.keys[0], row) = identity(kind, value.type());
-  product.func(key, row) = combine(kind, product.func(key, row), value);
+  product.func(k, row) = Halide::undef(type);
+  product.func(product.keys[1] * lanes + product.keys[0], row) = identity(kind, type);
+  // Vectors of keys are read as they lie in memory; of the last one, if it is not whole, each is clamped by itself.
+  for (bool isWhole : {true, false}) {
+    RDom domain = vectors(isWhole, sizes);
+    runWhereFlagged(product.op, kernel, domain, domain[count + 1], plan.chunk);
+    Expr key = domain[count + 1] * lanes + domain[0];
+    Environment inner;
+    inner.indices = environment.indices;
+    inner.rebind(k, keyBinding(key, isWhole));
+    llvm::SmallVector<IndexBinding> indices;
+    for (unsigned dimension = count; dimension > 0; --dimension)
+      indices.push_back({domain[dimension], {}, false, domain[dimension]});
+    bindReduction(product.op, inner, indices);
+    KeyRegion lowering(*this, inner, isWhole ? thatIsThere(key, 1) : thatMayBeSurplus(key, 1));
+    Expr value = atEachStep(kind, reductionTerm(product.op, lowering, !hasFlag(product.op)), domain[1]);
+    product.func(key, row) = combine(kind, product.func(key, row), value);
+    product.alongKeys.push_back(domain);
+  }
 }
 
 /// A reduction that no key changes: once for each row.
 Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
+  for (auto &[op, result] : rowReductions)
+    if (op == reduce)
+      return result(row);
   Environment inner;
   inner.indices = environment.indices;
   RDom domain = loopOver(reversedSizes(kernel, reduce));
@@ -290,26 +298,60 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
   Func result(kernel.uniqueName(func.name() + "_row"));
   result(row) = identity(reduce.getKind(), value.type());
   result(row) = combine(reduce.getKind(), result(row), value);
-  rowReductions.push_back(result);
+  rowReductions.push_back({reduce, result});
   return result(row);
 }
 
 /// In powers of two; −inf where the key is masked.
+RDom Split::vectors(bool areWhole, llvm::ArrayRef<Expr> inner) const {
+  RDom domain = tiles(lanes, inner);
+  Expr isWhole = chunkKeys[0] + domain[domain.dimensions() - 1] * lanes + lanes <= keyCount;
+  domain.where(areWhole ? isWhole : !isWhole);
+  return domain;
+}
+
+llvm::SmallVector<RDom, 2> Split::overVectors(llvm::ArrayRef<mlir::Value> values,
+                                              llvm::function_ref<void(Expr key, bool areWhole)> define) {
+  auto readsAtKey = [&](mlir::Value value) {
+    mlir::Value key = value ? value.getParentRegion()->getArguments().back() : mlir::Value();
+    bool found = false;
+    if (value)
+      walkFormula(value, [&](mlir::Operation *inner) {
+        found |=
+            mlir::isa<ReadOp>(inner) && dependence(inner->getResult(0)).contains(mlir::cast<mlir::BlockArgument>(key));
+        return !mlir::isa<ReduceOp>(inner);
+      });
+    return found;
+  };
+  llvm::SmallVector<RDom, 2> domains;
+  if (llvm::none_of(values, readsAtKey)) {
+    domains = {tiles(lanes, Expr(lanes))};
+    define(keyOf(domains.front()), /*areWhole=*/false);
+    return domains;
+  }
+  for (bool areWhole : {true, false}) {
+    domains.push_back(vectors(areWhole, Expr(lanes)));
+    define(keyOf(domains.back()), areWhole);
+  }
+  return domains;
+}
+
 void Split::defineScore() {
-  scoreKeys = tiles(lanes, Expr(lanes));
   score = Func(kernel.uniqueName(func.name() + "_score"));
-  Expr key = keyOf(scoreKeys);
-  IndexBinding binding = keyBinding(key);
-  Environment environment = bind(op.getBody(), binding);
-  bindScore(environment);
-  SplitRegion lowering(*this, environment, key);
-  Expr value = lowering.expression(yielded(bodyOf(softmax.getScore())));
-  value = value * log2e(value.type());
-  Expr kept = binding.expr < keyCount;
-  if (softmax.getMask())
-    kept = kept && lowering.expression(yielded(bodyOf(softmax.getMask())));
-  score(k, row) = Halide::undef(value.type());
-  score(key, row) = unconditional(select(kept, value, -infinity(value.type())));
+  mlir::Value formula = yielded(bodyOf(softmax.getScore())),
+              mask = softmax.getMask() ? yielded(bodyOf(softmax.getMask())) : mlir::Value();
+  score(k, row) = Halide::undef(computeType(formula.getType()));
+  scoreKeys = overVectors({formula, mask}, [&](Expr key, bool areWhole) {
+    Environment environment = bind(op.getBody(), keyBinding(key, areWhole));
+    bindScore(environment);
+    SplitRegion lowering(*this, environment, key);
+    Expr value = lowering.expression(formula);
+    value = value * log2e(value.type());
+    Expr kept = areWhole ? Halide::Internal::const_true() : keyBinding(key).expr < keyCount;
+    if (mask)
+      kept = kept && lowering.expression(mask);
+    score(key, row) = unconditional(select(kept, value, -infinity(value.type())));
+  });
 }
 
 } // namespace attn::lowering
