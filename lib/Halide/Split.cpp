@@ -138,6 +138,41 @@ RDom Split::tiles(int size, llvm::ArrayRef<Expr> inner, const RowTile *ofRows) c
   return domain;
 }
 
+RDom Split::vectors(bool areWhole, llvm::ArrayRef<Expr> inner) const {
+  RDom domain = tiles(lanes, inner);
+  Expr isWhole = chunkKeys[0] + domain[domain.dimensions() - 1] * lanes + lanes <= keyCount;
+  domain.where(areWhole ? isWhole : !isWhole);
+  return domain;
+}
+
+/// Whether the formula reads something at keys, beside its reductions. Null: there is no formula.
+static bool readsAtKey(mlir::Value value) {
+  if (!value)
+    return false;
+  mlir::BlockArgument key = value.getParentRegion()->getArguments().back();
+  bool found = false;
+  walkFormula(value, [&](mlir::Operation *inner) {
+    found |= mlir::isa<ReadOp>(inner) && dependence(inner->getResult(0)).contains(key);
+    return !mlir::isa<ReduceOp>(inner);
+  });
+  return found;
+}
+
+llvm::SmallVector<RDom, 2> Split::overVectors(llvm::ArrayRef<mlir::Value> values,
+                                              llvm::function_ref<void(Expr key, bool areWhole)> define) {
+  llvm::SmallVector<RDom, 2> domains;
+  if (llvm::none_of(values, readsAtKey)) {
+    domains = {tiles(lanes, Expr(lanes))};
+    define(keyOf(domains.front()), /*areWhole=*/false);
+    return domains;
+  }
+  for (bool areWhole : {true, false}) {
+    domains.push_back(vectors(areWhole, Expr(lanes)));
+    define(keyOf(domains.back()), areWhole);
+  }
+  return domains;
+}
+
 //===----------------------------------------------------------------------===//
 // Weights
 //===----------------------------------------------------------------------===//

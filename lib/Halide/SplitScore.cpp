@@ -303,39 +303,6 @@ Expr Split::addRowReduction(ReduceOp reduce, const Environment &environment) {
 }
 
 /// In powers of two; −inf where the key is masked.
-RDom Split::vectors(bool areWhole, llvm::ArrayRef<Expr> inner) const {
-  RDom domain = tiles(lanes, inner);
-  Expr isWhole = chunkKeys[0] + domain[domain.dimensions() - 1] * lanes + lanes <= keyCount;
-  domain.where(areWhole ? isWhole : !isWhole);
-  return domain;
-}
-
-llvm::SmallVector<RDom, 2> Split::overVectors(llvm::ArrayRef<mlir::Value> values,
-                                              llvm::function_ref<void(Expr key, bool areWhole)> define) {
-  auto readsAtKey = [&](mlir::Value value) {
-    mlir::Value key = value ? value.getParentRegion()->getArguments().back() : mlir::Value();
-    bool found = false;
-    if (value)
-      walkFormula(value, [&](mlir::Operation *inner) {
-        found |=
-            mlir::isa<ReadOp>(inner) && dependence(inner->getResult(0)).contains(mlir::cast<mlir::BlockArgument>(key));
-        return !mlir::isa<ReduceOp>(inner);
-      });
-    return found;
-  };
-  llvm::SmallVector<RDom, 2> domains;
-  if (llvm::none_of(values, readsAtKey)) {
-    domains = {tiles(lanes, Expr(lanes))};
-    define(keyOf(domains.front()), /*areWhole=*/false);
-    return domains;
-  }
-  for (bool areWhole : {true, false}) {
-    domains.push_back(vectors(areWhole, Expr(lanes)));
-    define(keyOf(domains.back()), areWhole);
-  }
-  return domains;
-}
-
 void Split::defineScore() {
   score = Func(kernel.uniqueName(func.name() + "_score"));
   mlir::Value formula = yielded(bodyOf(softmax.getScore())),

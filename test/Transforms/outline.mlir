@@ -336,3 +336,42 @@ attn.kernel @part(%s: !attn.tensor<[B, M], f32>, %a: !attn.tensor<[H, M], f32>, 
   }
   attn.return %layer : !attn.tensor<[B, U, M], f32> as f32
 }
+
+// A hidden layer, a row of a batch times a matrix inside of a function in another sum, but not the products of queries
+// and keys, which are as many as there are pairs.
+// CHECK-LABEL: attn.kernel @hidden(
+// CHECK:         attn.tensor "score_sum"(%b: B, %t: T, %u: U)
+// CHECK:         attn.tensor "score"(%b: B, %t: T)
+// CHECK:           attn.read %score_sum[%b, %t, %u]
+// CHECK:         attn.tensor "total"(%b: B, %t: T)
+// CHECK-NOT:       attn.read %total
+// CHECK:           attn.reduce sum(%d: D)
+attn.kernel @hidden(%x: !attn.tensor<[B, T, D], f32>, %k: !attn.tensor<[B, U, D], f32>, %w: !attn.tensor<[U, D], f32>) {
+  %score = attn.tensor "score"(%b: B, %t: T) : f32 {
+    %0 = attn.reduce sum(%u: U) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %3 = attn.read %w[%u, %d] : !attn.tensor<[U, D], f32>
+        %4 = attn.read %x[%b, %t, %d] : !attn.tensor<[B, T, D], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      }
+      %2 = math.tanh %1 : f32
+      attn.yield %2 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %total = attn.tensor "total"(%b: B, %t: T) : f32 {
+    %0 = attn.reduce sum(%u: U) : f32 {
+      %1 = attn.reduce sum(%d: D) : f32 {
+        %3 = attn.read %k[%b, %u, %d] : !attn.tensor<[B, U, D], f32>
+        %4 = attn.read %x[%b, %t, %d] : !attn.tensor<[B, T, D], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      }
+      %2 = math.tanh %1 : f32
+      attn.yield %2 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %score : !attn.tensor<[B, T], f32> as f32, %total : !attn.tensor<[B, T], f32> as f32
+}

@@ -222,3 +222,31 @@ def test_pointwise_weights(tokens):
         return (torch.nn.functional.silu(q @ k.mT + place) / tokens).tril() @ v
 
     compare(HSTU, formula, *(normal(2, 2, tokens, width) for width in (12, 12, 9)), normal(2, tokens, tokens))
+
+
+# Hierarchical attention networks: words of sentences, sentences of documents; the hidden layers are inside of the scores.
+HIERARCHY = """
+attention hierarchy(x: f32[B, S, T, D], wt: f32[U, D], ut: f32[U], us: f32[D], words: i32[B, S], sentences: i32[B]) {
+  a[b, j: S, t]      = sum[u](ut[u] * tanh(sum[d](wt[u, d] * x[b, j, t, d])))
+  weight[b, j: S, t] = softmax[t](a[b, j, t] where t < words[b, j])
+  y[b, j: S, d]      = sum[t](weight[b, j, t] * x[b, j, t, d])
+  share[b, j: S]     = softmax[j](sum[d](us[d] * tanh(y[b, j, d])) where j < sentences[b])
+  out[b, d]          = sum[j: S](share[b, j] * y[b, j, d])
+  return out
+}
+"""
+
+
+@pytest.mark.parametrize("b, s, t, d, u", [(1, 1, 1, 1, 1), (3, 4, 7, 5, 3), (2, 3, 65, 33, 17)])
+def test_hierarchical_attention(b, s, t, d, u):
+    torch.manual_seed(t)
+    words, sentences = torch.randint(1, t + 1, (b, s), dtype=torch.int32), torch.randint(1, s + 1, (b,), dtype=torch.int32)
+
+    def formula(x, wt, ut, us, words, sentences):
+        score = torch.tanh(x @ wt.mT) @ ut
+        weight = score.masked_fill(torch.arange(t) >= words[..., None], -torch.inf).softmax(-1)
+        y = torch.einsum("bjt,bjtd->bjd", weight, x)
+        share = (torch.tanh(y) @ us).masked_fill(torch.arange(s) >= sentences[:, None], -torch.inf).softmax(-1)
+        return torch.einsum("bj,bjd->bd", share, y)
+
+    compare(HIERARCHY, formula, normal(b, s, t, d), normal(u, d), normal(u), normal(d), words, sentences)

@@ -5,6 +5,7 @@ import re
 import attn
 import numpy as np
 import pytest
+from oracle.memory import beside_unreadable_memory
 
 MASKS = {
     "given": ("see: bool[M, N]", "see[m, n]"),
@@ -53,7 +54,11 @@ def test_outputs_are_those_of_the_reference(name):
             q, k, v = (random.standard_normal((2, 2, length, width)).astype("f") for length, width in ((m, 9), (n, 9), (n, 7)))
             arguments = draw(random, parameters, m, n, density)
             expected = kernel.reference(q, k, v, **arguments)
-            np.testing.assert_allclose(kernel(q, k, v, **arguments), expected, atol=4e-6, err_msg=f"{m} {n} {density}")
+            for begins in (False, True):
+                given = {
+                    name: beside_unreadable_memory(value, begins) if isinstance(value, np.ndarray) else value for name, value in arguments.items()
+                }
+                np.testing.assert_allclose(kernel(q, k, v, **given), expected, atol=4e-6, err_msg=f"{m} {n} {density}")
 
 
 @pytest.mark.parametrize("name", MASKS)

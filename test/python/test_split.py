@@ -430,10 +430,30 @@ def test_keys_that_are_not_contiguous_along_the_sum():
           return out
         }""")
     generator = np.random.default_rng(3)
-    for n, d in ((1, 1), (31, 5), (600, 64)):
+    for n, d in ((1, 1), (15, 3), (16, 4), (17, 4), (31, 5), (600, 64)):
         q, k, v = (generator.standard_normal(shape, np.float32) for shape in ((2, d), (2, d, n), (2, n, 7)))
         check(kernel, q, k, v, tolerance=4e-6)
         check(kernel, q[::-1], k[:, ::-1], v[:, ::-1], tolerance=4e-6)
+        for begins in (False, True):
+            check(kernel, q, beside_unreadable_memory(k, begins), v, tolerance=4e-6)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 63, 2001])
+def test_formulas_that_read_something_at_keys(n):
+    """In the score, in the weight and in the condition of the sum: vectors of keys, and the keys that are left."""
+    kernel = attn.compile(f"""
+        attention biased({HEADS}, bias: f32[H, M, N], keep: bool[B, N], gain: f32[N], shown: bool[N]) {{
+          weight[b, h, m, n] = softmax[n](sum[d](q[b, h, m, d] * k[b, h, n, d]) + bias[h, m, n] where keep[b, n])
+          out[b, h, m, e]    = sum[n](weight[b, h, m, n] * gain[n] * v[b, h, n, e] where shown[n])
+          return out
+        }}""")
+    generator = np.random.default_rng(n)
+    for m in (1, 3):
+        inputs = heads(generator, 2, 3, 3, m, n, 8, 8)
+        bias, gain = generator.standard_normal((3, m, n), np.float32), generator.standard_normal(n, np.float32)
+        others = [bias, generator.random((2, n)) < 0.7, gain, generator.random(n) < 0.7]
+        for begins in (False, True):
+            check(kernel, *inputs, *(beside_unreadable_memory(each, begins) for each in others), tolerance=4e-6)
 
 
 def test_dropout_drops_the_same_weights_as_in_tiles():

@@ -200,8 +200,9 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
     sum over keys whose terms have a factor that is a reduction (weights without a softmax), and a
     reduction that would be computed again for each element of an index further out, such as the sum of a column by which all of
     its elements are divided, where it reads a tensor of as many elements; and a sum over heads of what each of them has for a pair
-    (`sum[g](before[h, g] * dot[g, m, n])`), which attn-inline decides about as about a statement. Other sums (the dot products of a
-    score) stay.
+    (`sum[g](before[h, g] * dot[g, m, n])`), which attn-inline decides about as about a statement; and a row of a batch times a
+    matrix inside of a function in another sum, the hidden layer of `sum[u](w2[u] * tanh(sum[d](w1[u, d] * x[b, t, d])))`. Other
+    sums (the dot products of a score) stay.
 
     Where the kernel is to be `differentiated`, so does every reduction that is the same for some index of the formula around it: the
     dot product in `sum[n](sum[d](q[m, d] * k[n, d]) * v[n, e])` is, for e. Its gradient is a sum over that index. And so does all
