@@ -165,8 +165,8 @@ private:
   /// Vectors of keys of the chunk after `inner` dimensions: the whole ones, or the last one if it is not whole. What
   /// whole ones read lies as it does in memory; of the last one each key is clamped by itself.
   Halide::RDom vectors(bool areWhole, llvm::ArrayRef<Halide::Expr> inner) const;
-  /// Lowers `formula` at the keys of such vectors, for all of them at once where it reads nothing at keys by itself,
-  /// and returns what they are.
+  /// Lets `define` lower `values` at the keys of such vectors, at those of both at once where they read nothing at
+  /// keys, and returns what they are.
   llvm::SmallVector<Halide::RDom, 2> overVectors(llvm::ArrayRef<mlir::Value> values,
                                                  llvm::function_ref<void(Halide::Expr key, bool areWhole)> define);
   /// The key of the chunk, of tiles with one inner dimension.
