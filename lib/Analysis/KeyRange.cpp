@@ -278,7 +278,8 @@ static bool areEqual(const Bound &a, const Bound &b) {
          a->factor == b->factor && areEqual(a->lhs, b->lhs) && areEqual(a->rhs, b->rhs);
 }
 
-bool attn::isExact(const MaskRange &range) {
+/// Whether the ranges say all of the mask: it is true inside and false outside.
+static bool isExact(const MaskRange &range) {
   return areEqual(range.possible.lower, range.certain.lower) && areEqual(range.possible.upper, range.certain.upper);
 }
 
@@ -305,7 +306,8 @@ int64_t attn::keysSearchedAtOnce(Value condition, BlockArgument key) {
     if (auto read = dyn_cast<ReadOp>(op))
       for (unsigned dimension = 0; dimension < read.getSubscripts().size(); ++dimension)
         keys = std::min(keys, keysAtOnce(read, dimension, key));
-    if (isa<FloorDivOp, ModOp>(op) && !matchPattern(op->getOperand(1), m_Constant())) {
+    // The rest of a distance leaves no gap, and a division for each pair takes long.
+    if (isa<ModOp>(op) || (isa<FloorDivOp>(op) && !matchPattern(op->getOperand(1), m_Constant()))) {
       IndexSet indices = dependence(op->getResult(0));
       return indices.contains(key) && indices.size() > 1;
     }

@@ -47,6 +47,8 @@ void Split::scheduleState() {
     bound.compute_root();
   if (search) {
     std::vector<Var> group = groupVars();
+    if (!group.empty())
+      seenKeys.parallel(group.back());
     LoopLevel ofGroup = group.empty() ? LoopLevel::root() : LoopLevel(seenKeys, group.front());
     search->computeAt(ofGroup, ofGroup, lanes);
   }

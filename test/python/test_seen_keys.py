@@ -119,6 +119,7 @@ def test_chunks_between_a_sink_and_a_window_are_not_visited():
         ("x: f32[M, N]", "exp(x[m, n]) > 2"),
         ("at: i32[N], x: bool[N]", "x[at[n]]"),
         ("step: i32", "(m - n) % step == 0"),
+        ("x: f32", "(m - n) % 4 == 0"),
         ("start: i32[M]", "n >= start[m]"),
     ],
 )

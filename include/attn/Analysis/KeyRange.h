@@ -54,13 +54,11 @@ struct MaskRange {
 /// The ranges of the key for `condition`, an i1 of a region.
 MaskRange maskRange(mlir::Value condition, mlir::BlockArgument key);
 
-/// Whether the ranges say all of the mask: it is true inside and false outside.
-bool isExact(const MaskRange &range);
-
-/// How many keys at a time can be looked at for whether `condition` lets them through, a power of two of at most 64: its
-/// reads lie along the keys, or have an element for each `key // c` with a constant c, of which such keys have one. 0
-/// where there is no need, because its ranges say all of it, or where it is no matter of a few instructions: it reduces
-/// something, calls a function, or divides what is different for each key and row.
+/// How many keys at a time can be looked at for whether `condition` lets them through, a power of two of at most 64:
+/// its reads lie along the keys, or have an element for each `key // c` with a constant c, of which such keys have one.
+/// 0 where there is no need, because its ranges say all of it, or where it is no matter of a few instructions: it
+/// reduces something, calls a function, or divides what is different for each key and row by what is not constant, or
+/// for the rest.
 int64_t keysSearchedAtOnce(mlir::Value condition, mlir::BlockArgument key);
 
 /// `bound` as text, with the names of the source: "min(m + 1, valid[b])".

@@ -117,10 +117,10 @@ enum class BlockKeys {
 /// Steps that run for one block after the other (attn/Analysis/PairBlocks.h). Their buffers of block tensors have the
 /// elements of the block alone. Minima say where it begins, but for pairs, which are counted from there.
 struct LoweredBlocks {
-  unsigned first, end;         ///< The steps from `first` to the one before `end`.
-  std::vector<SizeAttr> sizes; ///< Of the axes: rows, the outermost first, then keys.
-  BlockKeys keys;              ///< Unless all, the first step writes HalideArgument::Keys, and needs no other.
-  bool cutsKeys;               ///< See PairBlocks::cutsKeys.
+  unsigned first, end;             ///< The steps from `first` to the one before `end`.
+  std::vector<SizeAttr> sizes;     ///< Of the axes: rows, the outermost first, then keys.
+  BlockKeys keys = BlockKeys::All; ///< Unless all, the first step writes HalideArgument::Keys, and needs no other.
+  bool cutsKeys;                   ///< See PairBlocks::cutsKeys.
   std::vector<BlockTensor> tensors;
 };
 

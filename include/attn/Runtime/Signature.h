@@ -127,8 +127,8 @@ typedef struct {
 /* Steps that run for one block of rows after the other. What they get of block tensors are the elements of the block,
  * with minima that say where it begins, but for pairs, which are counted from there. */
 typedef struct {
-  int64_t first;      /* step */
-  int64_t end;        /* the step after the last */
+  int64_t first;         /* step */
+  int64_t end;           /* the step after the last */
   int64_t finds_keys;    /* the first step writes the block's first key, and the one after its last */
   int64_t searches_keys; /* of the keys that it is given */
   int64_t cuts_keys;     /* steps may run for some of the keys, then for the next */
