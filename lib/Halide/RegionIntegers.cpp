@@ -46,7 +46,12 @@ template <typename Op> static Scalar combine(Scalar a, Scalar b, IntegerRange ra
 /// The same for sums and products. What may leave 64 bits wraps, and Halide must not move it to the other side of a
 /// comparison, as it does with signed numbers.
 template <typename Op> static Scalar combineWrapping(Scalar a, Scalar b, IntegerRange range, Op op) {
-  if (range.low != INT64_MIN || range.high != INT64_MAX)
+  // Halide makes uint64(x) of the bits of int64(x), which is another number of a negative float.
+  auto isOfFloat = [](const Scalar &value) {
+    const auto *conversion = value.expr.as<Halide::Internal::Cast>();
+    return conversion && conversion->value.type().is_float();
+  };
+  if (range.low != INT64_MIN || range.high != INT64_MAX || isOfFloat(a) || isOfFloat(b))
     return combine(a, b, range, op);
   auto bits = [](const Scalar &value) { return Halide::reinterpret<uint64_t>(cast<int64_t>(value.expr)); };
   return {Halide::reinterpret<int64_t>(op(bits(a), bits(b))), range};

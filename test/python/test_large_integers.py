@@ -91,3 +91,9 @@ def test_pairs_of_keys_that_are_too_many():
     many = np.ones(65536, np.float32)
     with pytest.raises(ValueError, match="would be .*too large"):
         kernel(many, many)
+
+
+def test_a_negative_float_as_an_integer_is_subtracted_from_an_index():
+    kernel = attn.compile("attention f(t: f32[M], x: f32[N]) {\n  seen[m, n: N] = m - i64(t[m] * 4.0) <= N\n  return seen\n}\n")
+    t = np.array([-0.3, 0.5, 1, -0.26, -0.6, -3], "f")
+    np.testing.assert_array_equal(kernel(t, np.zeros(5, "f")), kernel.reference(t, np.zeros(5, "f")))
