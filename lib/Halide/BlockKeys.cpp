@@ -109,10 +109,7 @@ static Expr overRows(StepLowering &step, const BoundedMask &mask, bool largest, 
   auto [rows, ranges] = rowsOf(step, mask);
   ranges.push_back({0, 1}); // for a mask that no row changes
   RDom domain(ranges);
-  std::vector<Expr> row;
-  for (size_t index = 0; index < rows.size(); ++index)
-    row.push_back(domain[index]);
-  Environment environment = bindRow(rows, row);
+  Environment environment = bindRow(rows, loopsOf(domain, 0, rows.size()));
   PlainRegion lowering(step, environment);
   const KeyBound &bound = largest ? *mask.range.upper : *mask.range.lower;
   // An update is a loop over the variables that it mentions.
@@ -129,18 +126,14 @@ static KeySearch searchKeys(StepLowering &step, const BoundedMask &mask, Expr le
                             int lanes) {
   auto [rows, ranges] = rowsOf(step, mask);
   auto [first, count] = step.values(mask.key);
-  KeySearch::Part part{first / mask.inVector * mask.inVector, count / mask.inVector, first + count >= keyCount,
-                       keyCount};
-  auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
+  KeySearch::Part part{
+      first / mask.inVector * mask.inVector, count / mask.inVector, first + count >= keyCount, keyCount, least, most};
+  auto atRow = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
     Environment environment = bindRow(rows, row);
     environment.indices[mask.key] = key;
     return PlainRegion(step, environment).expression(value);
   };
-  auto visit = [&](RDom &domain, const Expr &vector) {
-    Expr key = part.first + vector * mask.inVector;
-    domain.where(key < most && key + mask.inVector > least);
-  };
-  KeySearch search(step, {}, ranges, part, mask.inVector, mask.condition, lower, visit);
+  KeySearch search(step, {}, ranges, part, mask.inVector, mask.condition, atRow);
   search.computeAt(Halide::LoopLevel::root(), Halide::LoopLevel::root(), lanes);
   return search;
 }

@@ -18,8 +18,7 @@ int keysInVector(mlir::Value condition, mlir::BlockArgument key, int lanes) {
   return std::min<int64_t>(keysSearchedAtOnce(condition, key), 4 * lanes);
 }
 
-/// `count` variables of `domain`, from the one at `first` on.
-static std::vector<Expr> variables(const RDom &domain, size_t first, size_t count) {
+std::vector<Expr> loopsOf(const RDom &domain, size_t first, size_t count) {
   std::vector<Expr> result;
   for (size_t dimension = first; dimension < first + count; ++dimension)
     result.push_back(domain[dimension]);
@@ -32,7 +31,7 @@ static bool uses(const Expr &expr, const Expr &variable) {
 
 /// With keys in lanes, as they lie in memory: whole vectors, then one that ends with the last key.
 KeySearch::KeySearch(StepLowering &kernel, const std::vector<Halide::Var> &groupVars, const Halide::Region &rows,
-                     const Part &part, int inVector, mlir::Value condition, Lower lower, Visit visit)
+                     const Part &part, int inVector, mlir::Value condition, Lower lower)
     : kernel(kernel), rows(rows), part(part), inVector(inVector),
       key(condition.getParentRegion()->getArguments().back()), lastVector(part.keyCount - inVector),
       isEnough(lastVector >= 0), group(groupVars.begin(), groupVars.end()), seen(kernel.uniqueName("seen")),
@@ -42,7 +41,7 @@ KeySearch::KeySearch(StepLowering &kernel, const std::vector<Halide::Var> &group
   seen(element) = cast<uint8_t>(0);
   auto search = [&](const RDom &domain, Expr vector, Expr firstKey) {
     Expr key = Halide::unsafe_promise_clamped(firstKey + lane, 0, Halide::max(part.keyCount, 1) - 1);
-    Expr isSeen = unconditional(lower(condition, variables(domain, 0, rows.size()), {key, {lane}, false, {}}));
+    Expr isSeen = unconditional(lower(condition, loopsOf(domain, 0, rows.size()), {key, {lane}, false, {}}));
     element[1] = vector;
     seen(element) = select(isSeen, cast<uint8_t>(1), seen(element));
   };
@@ -50,14 +49,17 @@ KeySearch::KeySearch(StepLowering &kernel, const std::vector<Halide::Var> &group
   ranges.push_back({0, part.vectors});
   RDom whole(ranges);
   Expr number = whole[rows.size()];
-  visit(whole, number);
-  whole.where(part.first + number * inVector <= lastVector);
+  Expr firstOfVector = part.first + number * inVector;
+  whole.where(firstOfVector < part.most);
+  if (!Halide::Internal::is_const_zero(part.least))
+    whole.where(firstOfVector + inVector > part.least);
+  whole.where(firstOfVector <= lastVector);
   if (Expr mayBeSeen = mayHold(condition, lower); mayBeSeen.defined()) {
     mayBeSeen = Halide::Internal::substitute(vector.name(), number, mayBeSeen);
     // As a bound of the loop over rows, rather than a condition in it.
     whole.where(rows.empty() ? mayBeSeen : whole.x < rows[0].min + select(mayBeSeen, rows[0].extent, 0));
   }
-  search(whole, number, part.first + number * inVector);
+  search(whole, number, firstOfVector);
   ranges.back() = {0, 1};
   RDom rest(ranges);
   rest.where(rest[rows.size()] < select(isEnough && part.hasEnd && part.keyCount % inVector != 0, 1, 0));
@@ -120,7 +122,7 @@ std::optional<KeySearch::Extremes> KeySearch::extremes(mlir::Value value, Lower 
   // Indices of rows that do not change the value have one turn.
   Halide::Region ranges = {{0, isOfKey ? inVector : 1}, {0, select(isEnough, 1, 0)}};
   RDom every(rows);
-  std::vector<Expr> row = variables(every, 0, rows.size());
+  std::vector<Expr> row = loopsOf(every, 0, rows.size());
   Expr each = lower(value, row, keyAt(0));
   bool isOfRow = false;
   for (auto [index, range] : llvm::zip(row, rows)) {
@@ -133,7 +135,7 @@ std::optional<KeySearch::Extremes> KeySearch::extremes(mlir::Value value, Lower 
   if (!isOfKey && !isOfRow)
     return Extremes{each, each};
   RDom domain(ranges);
-  each = lower(value, variables(domain, 2, rows.size()), keyAt(domain.x));
+  each = lower(value, loopsOf(domain, 2, rows.size()), keyAt(domain.x));
   std::vector<Expr> at = group;
   if (isOfKey)
     at.insert(at.begin(), vector);

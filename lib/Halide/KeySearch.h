@@ -19,23 +19,26 @@ namespace attn::lowering {
 /// As many keys as are looked at together, a vector of bytes or fewer: a power of two. 0 where none are looked for.
 int keysInVector(mlir::Value condition, mlir::BlockArgument key, int lanes);
 
+/// Where a domain is along `count` of its dimensions, from `first` on.
+std::vector<Halide::Expr> loopsOf(const Halide::RDom &domain, size_t first, size_t count);
+
 class KeySearch {
 public:
   /// What is looked through: all keys, or some vectors of them.
   struct Part {
-    Halide::Expr first;    ///< A multiple of a vector.
-    Halide::Expr vectors;  ///< Those that are whole.
-    Halide::Expr hasEnd;   ///< Whether it has the last key.
-    Halide::Expr keyCount; ///< Of all.
+    Halide::Expr first;       ///< A multiple of a vector.
+    Halide::Expr vectors;     ///< Those that are whole.
+    Halide::Expr hasEnd;      ///< Whether it has the last key.
+    Halide::Expr keyCount;    ///< Of all.
+    Halide::Expr least, most; ///< Between which keys the text says that there may be some: others are not looked at.
   };
   /// A value of the mask's formula at a row, of which `row` has each index, and at `key`.
   using Lower =
       llvm::function_ref<Halide::Expr(mlir::Value value, llvm::ArrayRef<Halide::Expr> row, const IndexBinding &key)>;
-  using Visit = llvm::function_ref<void(Halide::RDom &domain, const Halide::Expr &vector)>;
 
-  /// For each of `group`. Rows have the last index first. `visit` says which vectors are worth a look.
+  /// For each of `group`. Rows have the last index first.
   KeySearch(StepLowering &kernel, const std::vector<Halide::Var> &group, const Halide::Region &rows, const Part &part,
-            int inVector, mlir::Value condition, Lower lower, Visit visit);
+            int inVector, mlir::Value condition, Lower lower);
   /// `ofRows`: where what rows alone have is computed.
   void computeAt(const Halide::LoopLevel &level, const Halide::LoopLevel &ofRows, int lanes);
 

@@ -62,23 +62,21 @@ void Split::boundKeys() {
   Func first = range.lower ? boundOverRows("lower", *range.lower, false) : Func();
   Func end = range.upper ? boundOverRows("upper", *range.upper, true) : Func();
   if (int inVector = keysInVector(condition, key, lanes)) {
-    Expr all = Halide::Internal::const_true();
-    auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
+    KeySearch::Part all{0,
+                        keyCount / inVector,
+                        Halide::Internal::const_true(),
+                        keyCount,
+                        range.lower ? Expr(first(ofGroup)) : Expr(0),
+                        range.upper ? Expr(end(ofGroup)) : keyCount};
+    auto atRow = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
       Environment environment = bindRows(row, key);
       return PlainRegion(kernel, environment).expression(value);
     };
-    auto visit = [&](RDom &domain, const Expr &vector) {
-      if (range.lower)
-        domain.where((vector + 1) * inVector > first(ofGroup));
-      if (range.upper)
-        domain.where(vector * inVector < end(ofGroup));
-    };
-    search.emplace(kernel, groupVars(), allRows(), KeySearch::Part{0, keyCount / inVector, all, keyCount}, inVector,
-                   condition, lower, visit);
+    search.emplace(kernel, groupVars(), allRows(), all, inVector, condition, atRow);
     seenKeys = Func(kernel.uniqueName("seen_keys"));
     seenKeys(groupVars()) = {search->firstOr(0, ofGroup), search->endOr(keyCount, ofGroup)};
     rangeFuncs.push_back(seenKeys);
-    this->lower = seenKeys(ofTask)[0];
+    lower = seenKeys(ofTask)[0];
     upper = seenKeys(ofTask)[1];
     return;
   }
@@ -91,10 +89,7 @@ void Split::boundKeys() {
 Func Split::boundOverRows(const char *name, const KeyBound &bound, bool largest) {
   Halide::Region sizes = allRows();
   RDom all = sizes.empty() ? RDom(0, 1) : RDom(sizes);
-  std::vector<Expr> row;
-  for (size_t index = 0; index < shared.size(); ++index)
-    row.push_back(all[index]);
-  Environment environment = bindRows(row, {Expr(0), {}, false, {}});
+  Environment environment = bindRows(loopsOf(all, 0, shared.size()), {Expr(0), {}, false, {}});
   PlainRegion lowering(kernel, environment);
   std::vector<Halide::Var> group = groupVars();
   std::vector<Expr> at(group.begin(), group.end());

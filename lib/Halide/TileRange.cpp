@@ -48,17 +48,16 @@ void Tile::searchChunk(mlir::Region &mask, const Environment &environment, int i
   int size = plan.chunk, queries = plan.queries;
   Expr lastQuery = lastIndex(kernel, op.getResult().getType().getShape()[op.getQuery()]);
   Halide::Region rows = {{0, environment.changesWith(yielded(mask), q) ? queries : 1}};
-  KeySearch::Part chunkKeys{firstKey, size / inVector, firstKey + size >= keyCount, keyCount};
-  auto lower = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
+  KeySearch::Part chunkKeys{firstKey, size / inVector, firstKey + size >= keyCount, keyCount, lower, upper};
+  auto atRow = [&](mlir::Value value, llvm::ArrayRef<Expr> row, const IndexBinding &key) {
     Environment inner;
     inner.indices = environment.indices;
     inner.rebind(q, {Halide::min(firstQuery + row[0], lastQuery), {task}, false, {}});
     inner.rebind(k, key);
     return PlainRegion(kernel, inner).expression(value);
   };
-  auto visit = [&](RDom &domain, const Expr &vector) { visitRange(domain, vector * inVector, inVector); };
-  search.emplace(kernel, std::vector<Var>(), rows, chunkKeys, inVector, yielded(mask), lower, visit);
-  visitedLower = search->firstOr(this->lower);
+  search.emplace(kernel, std::vector<Var>(), rows, chunkKeys, inVector, yielded(mask), atRow);
+  visitedLower = search->firstOr(lower);
   visitedUpper = search->endOr(upper);
 }
 

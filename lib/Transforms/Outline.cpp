@@ -191,7 +191,7 @@ static bool isShared(ReduceOp reduce, TensorOp tensor) {
 /// of `sum[u](w2[u] * tanh(sum[d](w1[u, d] * x[b, t, d])))`. Stored it is a product of matrices; and the gradients of
 /// row and matrix are one sum each of that function's, which would otherwise be evaluated again for each element of a
 /// row. A matrix is one for the rows of a batch: pairs of queries and keys, which are not to be stored, share an index.
-static bool isHiddenLayer(ReduceOp reduce, TensorOp tensor) {
+static bool isHiddenLayer(ReduceOp reduce, TensorOp) {
   auto outer = dyn_cast<ReduceOp>(reduce->getParentOp());
   if (!outer || outer.getKind() != ReduceKind::Sum || reduce.getKind() != ReduceKind::Sum || outer.isConditional() ||
       reduce.isConditional())
