@@ -278,8 +278,8 @@ static bool areEqual(const Bound &a, const Bound &b) {
          a->factor == b->factor && areEqual(a->lhs, b->lhs) && areEqual(a->rhs, b->rhs);
 }
 
-/// Whether the ranges say all of the mask: it is true inside and false outside.
-static bool isExact(const MaskRange &range) {
+bool attn::isKeyRange(Value condition, BlockArgument key) {
+  MaskRange range = maskRange(condition, key);
   return areEqual(range.possible.lower, range.certain.lower) && areEqual(range.possible.upper, range.certain.upper);
 }
 
@@ -299,7 +299,7 @@ static int64_t keysAtOnce(ReadOp read, unsigned dimension, BlockArgument key) {
 
 int64_t attn::keysSearchedAtOnce(Value condition, BlockArgument key) {
   constexpr int64_t least = 8;
-  if (isExact(maskRange(condition, key)))
+  if (isKeyRange(condition, key))
     return 0;
   int64_t keys = 64;
   bool isDear = anyInSlice(condition, [&](Operation *op) {

@@ -4,9 +4,10 @@
 // keys, of one of these heads.
 //
 //   lower, upper = the keys that the mask lets through for some row of the tile   RowTile.cuh
+//   tiles of keys = those there that some row sees                                SeenTiles.cuh
 //   queries -> shared memory
 //   maximum, sum, output = lowest float, 0, 0                                     registers
-//   for tiles of keys that meet [lower, upper)
+//   for tiles of keys
 //     keys and values of the next tile -> the other half of shared memory        Copies.cuh
 //     score  = queries · keys                                                     Products.cuh
 //     the score's formula, -inf where masked                                      Softmax.cuh

@@ -130,7 +130,7 @@ llvm::Expected<CudaKernel> Emission::run() {
   std::string name = kernel.getSymName().str();
   countRows();
   CudaKernel result;
-  std::string functions = elementFunctions(formulas) + rowsOfTensors(formulas);
+  std::string functions = elementFunctions(formulas) + tileSearch(formulas) + rowsOfTensors(formulas);
   if (plan.warpgroups)
     functions += placesOfKeys(formulas, result.maps);
   bool hasMaps = !result.maps.empty();
@@ -173,8 +173,11 @@ llvm::Expected<CudaKernel> Emission::run() {
     if (tensor.getDefiningOp())
       result.statements.push_back(tensorName(tensor));
   const TensorCorePlan few = plan.forFewRows();
-  // A block has 64 Ki registers: 168 for each of 384 threads at first.
-  constexpr const char *registers = "  static constexpr int registers_to_copy = 72, registers_to_compute = 216;\n";
+  // A block has 64 Ki registers: 168 for each of 384 threads at first. Those that compute have more to keep where tiles
+  // are looked for: without that, some spill.
+  const int toCopy = plan.searchesTiles ? 56 : 72, toCompute = (3 * 168 - toCopy) / 2;
+  std::string registers =
+      fmt::format("  static constexpr int registers_to_copy = {}, registers_to_compute = {};\n", toCopy, toCompute);
   result.text = fmt::format(
       R"(
 //===----------------------------------------------------------------------===//
@@ -186,7 +189,7 @@ namespace attn {{
 struct {0}_kernel {{
   static constexpr int warps = {2}, query_tile = {1}, key_tile = {3}, dot_columns = {4}, value_columns = {5};
   static constexpr int threads = {16}, barriers = {24}; // of a block
-{25}  static constexpr bool has_mask = {6}, has_sink = {7}, has_places = {23}, has_maps = {22};
+{25}  static constexpr bool has_mask = {6}, has_sink = {7}, searches_tiles = {33}, has_places = {23}, has_maps = {22};
   using Query = {8};
   using Value = {9};
   using Output = {10};
@@ -236,9 +239,9 @@ extern "C" __global__ void __launch_bounds__({32}) attn_{0}_merge(
       structOf(Level::Block), structOf(Level::Row) + structOf(Level::Key), functions, blocks, plan.threads(),
       plan.sharedBytes(), bytes, attention.sharing ? ", " + formulas.sharer : "", plan.stateSize(),
       plan.warpgroups ? "WarpgroupProducts" : "WarpProducts", hasMaps, !formulas.fields(Level::Key).empty(),
-      plan.barriers(), plan.producer ? registers : "", plan.producer ? "overlapped_attention" : "attention",
+      plan.barriers(), plan.producer ? registers : std::string(), plan.producer ? "overlapped_attention" : "attention",
       plan.producer ? " and 4 that copy" : "", few.queries, few.keys, few.threads(), few.sharedBytes(),
-      plan.mergingThreads());
+      plan.mergingThreads(), plan.searchesTiles);
   return result;
 }
 
@@ -246,8 +249,8 @@ llvm::Expected<CudaKernel> attn::emitCuda(KernelOp kernel, const Plan &plan) {
   llvm::Expected<Attention> attention = recognise(kernel);
   if (!attention)
     return attention.takeError();
-  llvm::Expected<TensorCorePlan> sizes =
-      plan.tensorCores.forWidths(attention->dotSize(), attention->valueSize(), attention->formulas());
+  llvm::Expected<TensorCorePlan> sizes = plan.tensorCores.forWidths(attention->dotSize(), attention->valueSize(),
+                                                                    attention->formulas(), searchesTiles(*attention));
   if (!sizes)
     return sizes.takeError();
   return Emission(*attention, *sizes).run();

@@ -89,6 +89,22 @@ inline bool any_lane(bool condition) {
   return condition;
 }
 
+inline unsigned lanes_where(bool condition) {
+  struct Operand {
+    bool condition;
+    unsigned lanes;
+  } operand = {condition, 0};
+  Block::current->together<Operand>("lanes_where", operand, [](Operand **lanes) {
+    unsigned bits = 0;
+    for (int lane = 0; lane < 32; ++lane)
+      bits |= unsigned(lanes[lane]->condition) << lane;
+    for (int lane = 0; lane < 32; ++lane)
+      lanes[lane]->lanes = bits;
+  });
+  return operand.lanes;
+}
+inline int count_of_ones(unsigned bits) { return __builtin_popcount(bits); }
+
 inline float exp2_approximate(float x) { return std::exp2(x); }
 inline float log2_approximate(float x) { return std::log2(x); }
 

@@ -118,13 +118,14 @@ public:
   std::string function(const std::string &head, const std::string &value) const;
 
   Expression size(SizeAttr size);
+  /// An operand, inside of a dimension of this size.
+  std::string subscript(mlir::Value value, SizeAttr size);
 
 private:
   void count(mlir::Value value);
   bool canBeField(Level own) const;
   bool canBeField(Level own, mlir::Operation *op) const;
   std::string address(ReadOp read, size_t dimensions);
-  std::string subscript(mlir::Value value, SizeAttr size);
   Expression element(ReadOp read);
   Expression define(mlir::Operation *op);
   Expression defineInteger(mlir::Operation *op);

@@ -37,6 +37,7 @@ __device__ __forceinline__ void block_barrier() { __syncthreads(); }
 /// The number that the lane has whose number differs in the bits of `mask`.
 __device__ __forceinline__ float shuffle_xor(float value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 __device__ __forceinline__ int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
+__device__ __forceinline__ int64 shuffle_xor(int64 value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 
 /// The number that lane `lane`, modulo 32, of the warp has.
 template <typename Number> __device__ __forceinline__ Number shuffle_from(Number value, int lane) {
@@ -45,6 +46,11 @@ template <typename Number> __device__ __forceinline__ Number shuffle_from(Number
 
 /// Whether it holds for some lane of the warp.
 __device__ __forceinline__ bool any_lane(bool condition) { return __any_sync(~0u, condition); }
+
+/// For which lanes of the warp it holds: a bit for each.
+__device__ __forceinline__ unsigned lanes_where(bool condition) { return __ballot_sync(~0u, condition); }
+
+__device__ __forceinline__ int count_of_ones(unsigned bits) { return __popc(bits); }
 
 //===----------------------------------------------------------------------===//
 // Numbers

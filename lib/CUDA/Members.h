@@ -16,6 +16,14 @@ namespace attn::cuda {
 /// The functions of the score, the mask and the keys that it leaves, the weight and the sink.
 std::string elementFunctions(Formulas &formulas);
 
+/// Whether a block looks for the tiles of keys that some row sees: the mask says more than between which keys these are,
+/// and it takes little to look.
+bool searchesTiles(Attention &attention);
+
+/// What SeenTiles.cuh asks of the mask: numbers of a row and of a key, and what holds between the least and the greatest
+/// of them. Nothing where no tiles are looked for.
+std::string tileSearch(Formulas &formulas);
+
 /// The functions that say where rows of queries, keys, values and outputs are.
 std::string rowsOfTensors(Formulas &formulas);
 

@@ -21,8 +21,9 @@ template <typename Kernel> struct RowTile {
   typename Kernel::Block block;
   int rows, keys; ///< Of the combination, in all.
   MaskRange range;
-  int first_tile; ///< Of keys.
-  int tiles;      ///< That are visited: numbers 0 to tiles - 1.
+  int first_tile;         ///< Of keys.
+  int tiles;              ///< That are visited: numbers 0 to tiles - 1.
+  SeenTiles<Kernel> seen; ///< Which of those from the first one on, where not all are.
 
   /// The last rows come first: a causal mask leaves them the most keys. `ranges` is memory for the block's.
   __device__ __forceinline__ RowTile(const typename Kernel::Arguments &arguments, MaskRange *ranges)
@@ -48,12 +49,22 @@ template <typename Kernel> struct RowTile {
     first_tile = first_of_all + part * tiles_of_part;
     // The last group of heads may have fewer rows than others: none in some tiles.
     tiles = first_row < rows ? larger(smaller(tiles_of_part, last_of_all - first_tile), 0) : 0;
+    if constexpr (Kernel::searches_tiles)
+      if (tiles > 0)
+        tiles = seen.find(arguments, block, first_row, rows, range.possible, first_tile, tiles);
   }
 
   /// Of a tile of keys.
-  __device__ __forceinline__ int first_key(int number) const { return (first_tile + number) * Kernel::key_tile; }
+  __device__ __forceinline__ int first_key(int number) const {
+    if constexpr (Kernel::searches_tiles)
+      number = seen.tile(number);
+    return (first_tile + number) * Kernel::key_tile;
+  }
   /// Whether no mask is to be evaluated in it, and all its keys are there.
   __device__ __forceinline__ bool is_whole(int number) const {
+    if constexpr (Kernel::searches_tiles)
+      if (seen.is_whole(number))
+        return true;
     return range.certain.lower <= first_key(number) && first_key(number) + Kernel::key_tile <= range.certain.upper;
   }
 

@@ -69,10 +69,11 @@ static void printTensorCores(llvm::raw_ostream &os, llvm::Expected<CudaKernel> c
   }
   const TensorCorePlan &plan = code->plan;
   std::string shared = code->sharer.empty() ? "" : fmt::format(" of all {} that share keys,", code->sharer);
-  os << fmt::format("tensor cores: {} queries{} a block of {} warps{},{} {} keys a tile, rows of {} and {} columns, {} "
+  os << fmt::format("tensor cores: {} queries{} a block of {} warps{},{} {} keys a tile{}, rows of {} and {} columns, {} "
                     "bytes of shared memory",
                     plan.queries, shared, plan.warps, plan.producer ? " and 4 that copy" : "",
-                    plan.warpgroups ? " with wgmma," : "", plan.keys, plan.dotColumns, plan.valueColumns,
+                    plan.warpgroups ? " with wgmma," : "", plan.keys,
+                    plan.searchesTiles ? ", tiles that some row sees" : "", plan.dotColumns, plan.valueColumns,
                     plan.sharedBytes());
   const TensorCorePlan few = plan.forFewRows();
   os << fmt::format("; for at most {} a block of {} warp, {} keys a tile, {} bytes", few.queries, few.warps, few.keys,

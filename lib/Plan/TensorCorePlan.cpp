@@ -9,13 +9,16 @@ using namespace attn;
 /// What a block can have on sm_90; 163 KiB on sm_80, 99 KiB on sm_86 and sm_89.
 static constexpr int mostSharedBytes = 227 * 1024;
 
+/// Of the list in lib/CUDA/SeenTiles.cuh.
+static constexpr int bytesOfSeenTiles = 1032;
+
 int TensorCorePlan::sharedBytes() const {
   // Elements that a row of a tile takes: see lib/CUDA/Tiles.cuh.
   auto pitch = [&](int columns) {
     return warpgroups || columns > 32 ? (columns + 63) / 64 * 64 : columns <= 16 ? 16 : 32;
   };
   return 2 * (queries * pitch(dotColumns) + 2 * keys * (pitch(dotColumns) + pitch(valueColumns))) +
-         threads() / 32 * 16 + barriers() * 8;
+         threads() / 32 * 16 + (searchesTiles ? bytesOfSeenTiles : 0) + barriers() * 8;
 }
 
 int TensorCorePlan::resident() const {
@@ -44,8 +47,10 @@ llvm::Error TensorCorePlan::chooseFor(llvm::ArrayRef<CudaArchitecture> architect
   return llvm::Error::success();
 }
 
-llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value, ElementFormulas formulas) const {
+llvm::Expected<TensorCorePlan> TensorCorePlan::forWidths(SizeAttr dot, SizeAttr value, ElementFormulas formulas,
+                                                         bool searchesTiles) const {
   TensorCorePlan plan = *this;
+  plan.searchesTiles = searchesTiles;
   auto columns = [&](SizeAttr size) -> int64_t {
     return size.isConstant() ? std::max<int64_t>((size.getValue() + 15) / 16 * 16, 16) : width;
   };

@@ -54,6 +54,9 @@ struct MaskRange {
 /// The ranges of the key for `condition`, an i1 of a region.
 MaskRange maskRange(mlir::Value condition, mlir::BlockArgument key);
 
+/// Whether they say all of `condition`: it is true inside and false outside.
+bool isKeyRange(mlir::Value condition, mlir::BlockArgument key);
+
 /// How many keys at a time can be looked at for whether `condition` lets them through, a power of two of at most 64:
 /// its reads lie along the keys, or have an element for each `key // c` with a constant c, of which such keys have one.
 /// 0 where there is no need, because its ranges say all of it, or where it is no matter of a few instructions: it

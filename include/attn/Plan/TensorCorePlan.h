@@ -33,7 +33,8 @@ struct TensorCorePlan {
   /// 1: another warpgroup copies for the 2 of `warpgroups`, whose steps overlap. Chosen: 1 where rows are short enough.
   int producer = chosen;
 
-  int warps = 4;          ///< Of a block that compute; each has queries / warps queries.
+  bool searchesTiles = false; ///< Whether a block looks for the tiles of keys that its rows see.
+  int warps = 4;              ///< Of a block that compute; each has queries / warps queries.
   int dotColumns = 128;   ///< Columns of tiles of queries and keys: a multiple of 16; those beyond the tensor's are 0.
   int valueColumns = 128; ///< Columns of tiles of values: likewise; with warpgroups, a multiple of 64.
 
@@ -42,7 +43,7 @@ struct TensorCorePlan {
   /// values are apart where there is a producer.
   int barriers() const { return producer ? 8 : warpgroups ? 4 : 0; }
   /// The shared memory of a block: a tile of queries, two tiles of keys and of values, the range of keys of each
-  /// warp, and the barriers.
+  /// warp, the tiles that are seen, and the barriers.
   int sharedBytes() const;
   /// Blocks that a multiprocessor of sm_90 runs at once, by their shared memory, and by the registers of a thread.
   int resident() const;
@@ -55,9 +56,10 @@ struct TensorCorePlan {
   TensorCorePlan forFewRows() const;
   /// Chooses warpgroups for a target. Fails where a plan that has some is for another architecture.
   llvm::Error chooseFor(llvm::ArrayRef<CudaArchitecture> architectures);
-  /// The plan for tensors of these widths and such formulas. Fails where one is wider than 256, shared memory is not
-  /// enough, or queries are not those of warpgroups.
-  llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value, ElementFormulas formulas) const;
+  /// The plan for tensors of these widths, such formulas, and a mask for which tiles are looked for or not. Fails where
+  /// one is wider than 256, shared memory is not enough, or queries are not those of warpgroups.
+  llvm::Expected<TensorCorePlan> forWidths(SizeAttr dot, SizeAttr value, ElementFormulas formulas,
+                                           bool searchesTiles) const;
 };
 
 } // namespace attn
