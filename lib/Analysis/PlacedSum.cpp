@@ -21,8 +21,7 @@ SmallVector<Value> attn::conjunctsOf(Value condition) {
   return conjuncts;
 }
 
-/// Whether `value` is max(min(…, size - 1), 0).
-static bool isClamped(Value value, SizeAttr size) {
+bool attn::isClamped(Value value, SizeAttr size) {
   auto atLeast = value.getDefiningOp<arith::MaxSIOp>();
   auto atMost = atLeast ? atLeast.getLhs().getDefiningOp<arith::MinSIOp>() : arith::MinSIOp();
   if (!atMost || !matchPattern(atLeast.getRhs(), m_Zero()))

@@ -51,8 +51,11 @@ Expr Scatter::addTotals() {
     shared = (shared + shareCount - 1) / shareCount;
   terms = RDom(ranges);
   Environment environment;
-  for (auto [position, var] : llvm::enumerate(vars))
-    environment.bind(op.getBody().getArgument(vars.size() - 1 - position), var);
+  for (auto [position, var] : llvm::enumerate(vars)) {
+    // Of rows that take turns there may be fewer than have one: what the others add nobody reads.
+    bool takesTurns = !hasLanes && !other.empty() && var.same_as(other.front());
+    environment.indices[op.getBody().getArgument(vars.size() - 1 - position)] = {var, {var}, takesTurns, {}};
+  }
   llvm::SmallVector<IndexBinding> at;
   for (unsigned position = 0; position < indices.size(); ++position) {
     Halide::RVar loop = terms[indices.size() - 1 - position];

@@ -15,6 +15,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   kernel.addPass(createAttnScan({.differentiated = true}));
   kernel.addPass(createAttnFlattenKeys());
   kernel.addPass(createAttnOutline({.differentiated = true}));
+  kernel.addPass(createAttnPlace());
   kernel.addPass(createAttnSplitSums());
   kernel.addPass(createAttnTableProducts());
   AttnDifferentiateOptions options;
@@ -34,6 +35,7 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   kernel.addPass(createAttnScan());        // running totals are tensors of their own
   kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
   kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
+  kernel.addPass(createAttnPlace());       // a term is visited where a number says it is
   kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax
   kernel.addPass(createAttnStorePairs());  // gradients: what several sums over pairs read
   kernel.addPass(createAttnInline());      // scores and masks hold their whole formula

@@ -19,6 +19,9 @@ namespace attn {
 /// What must all hold for `condition` to.
 llvm::SmallVector<mlir::Value> conjunctsOf(mlir::Value condition);
 
+/// Whether `value` is max(min(…, size - 1), 0).
+bool isClamped(mlir::Value value, SizeAttr size);
+
 struct PlacedSum {
   ReduceOp sum; ///< The only one in the formula of its statement.
   /// Positions of the statement's indices, and what each is for a term: in the condition of the sum, between 0 and the

@@ -594,6 +594,71 @@ def AttnRecomputeWeights : Pass<"attn-recompute-weights", "::attn::KernelOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
 }
 
+def AttnPlace : Pass<"attn-place", "::attn::KernelOp"> {
+  let summary = "Visits terms where numbers say that they are";
+  let description = [{
+    A sum whose terms are asked for at the place that a number says, one that is read, visits every term at every place.
+    Where the number is clamped, and conditions say that it was inside, plans visit each term once, and add it where it
+    belongs:
+
+    ```mlir
+    %y = attn.tensor "y"(%t: T) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.read %x[%n] : !attn.tensor<[N], f32>
+        attn.yield %1 : f32
+      } where {
+        %1 = attn.read %id[%n] : !attn.tensor<[N], i32>
+        %2 = arith.cmpi eq, %1, %t : i64
+        attn.yield %2 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %y = attn.tensor "y"(%t: T) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.read %x[%n] : !attn.tensor<[N], f32>
+        attn.yield %1 : f32
+      } where {
+        %1 = attn.read %id[%n] : !attn.tensor<[N], i32>
+        %2 = attn.size T - 1
+        %3 = arith.minsi %1, %2 : i64
+        %c0_i64 = arith.constant 0 : i64
+        %4 = arith.maxsi %3, %c0_i64 : i64
+        %5 = arith.cmpi eq, %4, %t : i64
+        %c0_i64_0 = arith.constant 0 : i64
+        %T = attn.size T
+        %6 = arith.cmpi sge, %1, %c0_i64_0 : i64
+        %7 = arith.cmpi slt, %1, %T : i64
+        %8 = arith.andi %5, %6 : i1
+        %9 = arith.andi %8, %7 : i1
+        attn.yield %9 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    Of a sum over one index that is equal to a number, as the gradients of such sums are, one term is left:
+
+    ```mlir
+    %0 = attn.reduce sum(%t: T) : f32 {
+      %1 = attn.read %x[%t] : !attn.tensor<[T], f32>
+      attn.yield %1 : f32
+    } where {
+      %1 = attn.read %id[%n] : !attn.tensor<[N], i32>
+      %2 = arith.cmpi eq, %1, %t : i64
+      attn.yield %2 : i1
+    }
+    ```
+
+    is `x` at the clamped number, or 0 where that is outside. Not where that would read the weights of a softmax.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def AttnRaise : Pass<"attn-raise", "::attn::KernelOp"> {
   let summary = "Recognises score, mask, softmax and weighted sum";
   let description = [{
