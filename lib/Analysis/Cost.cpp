@@ -57,8 +57,8 @@ struct Times {
 };
 } // namespace
 
-/// Adds the cost of what `block` computes `times` times.
-static void addBlock(Block &block, const Times &times, Cost &cost);
+/// Adds the cost of what `block` computes `times` times, and of its reductions, `ofReductions` times.
+static void addBlock(Block &block, const Times &times, const Times &ofReductions, Cost &cost);
 
 static void addReduction(ReduceOp reduce, Times times, Cost &cost) {
   bool whole = isExponential(reduce.getKind());
@@ -78,18 +78,18 @@ static void addReduction(ReduceOp reduce, Times times, Cost &cost) {
     times = times * size;
   for (Region &region : reduce->getRegions())
     if (!region.empty())
-      addBlock(region.front(), times, cost);
+      addBlock(region.front(), times, times, cost);
   if (whole)
     cost += softmaxOf(times.pairs);
   else if (isa<FloatType>(reduce.getType()))
     cost.flops += times.of(*reduce);
 }
 
-static void addBlock(Block &block, const Times &times, Cost &cost) {
+static void addBlock(Block &block, const Times &times, const Times &ofReductions, Cost &cost) {
   for (Operation &op : block) {
     if (auto reduce = dyn_cast<ReduceOp>(op)) {
       if (!isOtherwise(reduce))
-        addReduction(reduce, times, cost);
+        addReduction(reduce, ofReductions, cost);
     } else if (isArithmetic(&op)) {
       cost.flops += times.of(op);
     } else if (isFunction(&op)) {
@@ -133,10 +133,13 @@ Cost attn::costOf(Operation *op) {
     times.column = indices.back();
     indices = indices.drop_back();
   }
-  for (BlockArgument index : indices)
+  Times ofReductions = times;
+  for (BlockArgument index : indices) {
+    times = times * indexSize(index);
     if (!isFree(index))
-      times = times * indexSize(index);
-  addBlock(definition.getBody().front(), times, cost);
+      ofReductions = ofReductions * indexSize(index);
+  }
+  addBlock(definition.getBody().front(), times, ofReductions, cost);
   if (isSum)
     cost.flops += (times.column ? times.pairs * indexSize(times.column) : times.pairs) * 2;
   return cost;
