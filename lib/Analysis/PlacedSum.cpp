@@ -48,8 +48,8 @@ std::optional<PlacedSum> PlacedSum::of(DefinitionOpInterface op) {
   op->walk([&](ReduceOp reduce) { sums.push_back(reduce); });
   Region &body = op.getBody();
   if (!isa<TensorOp>(op) || sums.size() != 1 || sums.front()->getParentRegion() != &body ||
-      sums.front().getKind() != ReduceKind::Sum || !isa<FloatType>(sums.front().getType()) ||
-      !sums.front().isConditional())
+      !llvm::is_contained({ReduceKind::Sum, ReduceKind::Max}, sums.front().getKind()) ||
+      !isa<FloatType>(sums.front().getType()) || !sums.front().isConditional())
     return std::nullopt;
   PlacedSum placed{sums.front(), {}, {}};
   IndexSet indices; // of the statement, that are places

@@ -94,14 +94,15 @@ Expr Scatter::addTotals() {
     addOther(share);
   Expr term = PlainRegion(kernel, environment).expression(yielded(placed.sum.getBody()));
   totals = Halide::Func(kernel.uniqueName(op.getName().str() + "_totals"));
-  totals(totalVars) = Expr(0.0);
-  totals(place) += Halide::cast<double>(term);
+  ReduceKind kind = placed.sum.getKind();
+  totals(totalVars) = identity(kind, Halide::Float(64));
+  totals(place) = combine(kind, totals(place), Halide::cast<double>(term));
   Expr sum;
   for (int number = 0; number < (isShared ? shareCount : 1); ++number) {
     std::vector<Expr> call = element;
     if (isShared)
       call.push_back(number);
-    sum = sum.defined() ? sum + totals(call) : totals(call);
+    sum = sum.defined() ? combine(kind, sum, totals(call)) : Expr(totals(call));
   }
   return Halide::cast(term.type(), sum);
 }

@@ -13,7 +13,11 @@
 using namespace mlir;
 using namespace attn;
 
-bool attn::hasGradient(Value tensor) { return isa<FloatType>(cast<AttnTensorType>(tensor.getType()).getElementType()); }
+bool attn::hasGradient(Value tensor) {
+  auto statement = tensor.getDefiningOp<TensorOp>();
+  return isa<FloatType>(cast<AttnTensorType>(tensor.getType()).getElementType()) &&
+         !(statement && statement->hasAttr(TensorOp::shiftName));
+}
 
 Backward::Backward(KernelOp kernel, ArrayRef<StringRef> inputs)
     : kernel(kernel), builder(kernel.getReturn()), inputs(inputs), computeType(builder.getF32Type()) {

@@ -130,7 +130,7 @@ void PlacedRows::write() {
 
 void PairTensors::multiplyPlaced(TensorOp statement) {
   std::optional<PlacedSum> placed = PlacedSum::of(statement);
-  if (!placed || placed->places.size() != 1 || !readsPairs(statement))
+  if (!placed || placed->sum.getKind() != ReduceKind::Sum || placed->places.size() != 1 || !readsPairs(statement))
     return;
   auto [position, row] = placed->places.front();
   SmallVector<unsigned> deciding = placed->deciding();

@@ -15,6 +15,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   kernel.addPass(createAttnScan({.differentiated = true}));
   kernel.addPass(createAttnFlattenKeys());
   kernel.addPass(createAttnOutline({.differentiated = true}));
+  kernel.addPass(createAttnSegment());
   kernel.addPass(createAttnPlace());
   kernel.addPass(createAttnSplitSums());
   kernel.addPass(createAttnTableProducts());
@@ -35,6 +36,7 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   kernel.addPass(createAttnScan());        // running totals are tensors of their own
   kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
   kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
+  kernel.addPass(createAttnSegment());     // a key of one query has one weight
   kernel.addPass(createAttnPlace());       // a term is visited where a number says it is
   kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax
   kernel.addPass(createAttnStorePairs());  // gradients: what several sums over pairs read

@@ -19,6 +19,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Conjunction.h"
+#include "Equality.h"
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
@@ -36,46 +37,6 @@ namespace attn {
 #define GEN_PASS_DEF_ATTNPLACE
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
-
-namespace {
-/// `condition` says that `index` is `value`, which is read from a tensor.
-struct Equality {
-  Value condition;
-  BlockArgument index;
-  Value value;
-};
-} // namespace
-
-static bool readsTensor(Value value) {
-  return anyInSlice(value, [](Operation *op) { return isa<ReadOp>(op); });
-}
-
-/// What is asked of the terms of `reduce` that is an equality with an index of `block`, the first one.
-static std::optional<Equality> equalityIn(ReduceOp reduce, Block &block) {
-  for (Value condition : conjunctsOf(yielded(reduce.getWhere()))) {
-    auto compare = condition.getDefiningOp<arith::CmpIOp>();
-    if (!compare || compare.getPredicate() != arith::CmpIPredicate::eq)
-      continue;
-    for (auto [side, value] :
-         {std::pair(compare.getLhs(), compare.getRhs()), std::pair(compare.getRhs(), compare.getLhs())}) {
-      auto index = dyn_cast<BlockArgument>(side);
-      if (index && index.getOwner() == &block && readsTensor(value) && !dependence(value).contains(index))
-        return Equality{condition, index, value};
-    }
-  }
-  return std::nullopt;
-}
-
-/// That `value` is a place in a dimension of `size`; nothing where it always is, as one that is clamped.
-static SmallVector<Value> insideOf(Value value, SizeAttr size, OpBuilder &builder) {
-  if (isClamped(value, size) || isInRange(value, size))
-    return {};
-  Location location = value.getLoc();
-  Value zero = arith::ConstantOp::create(builder, location, builder.getI64IntegerAttr(0));
-  Value end = SizeOp::create(builder, location, size);
-  return {arith::CmpIOp::create(builder, location, arith::CmpIPredicate::sge, value, zero),
-          arith::CmpIOp::create(builder, location, arith::CmpIPredicate::slt, value, end)};
-}
 
 /// Whether a term of `reduce`, or what asks for it, has a sum of its own, or reads weights at `index`: these are
 /// computed where they are summed.
@@ -99,36 +60,71 @@ static bool isDear(ReduceOp reduce, unsigned index) {
       .wasInterrupted();
 }
 
-/// Of a sum over one index, which is equal to a number, the one term.
-static bool takeTerm(ReduceOp reduce) {
-  if (reduce.getKind() != ReduceKind::Sum || reduce.getSizes().size() != 1)
+/// Of a sum over an index that is equal to a number the terms where it is: one, or a sum over the other indices.
+static bool takeTerms(ReduceOp reduce) {
+  if (reduce.getKind() != ReduceKind::Sum)
     return false;
   std::optional<Equality> equality = equalityIn(reduce, reduce.getWhere().front());
-  if (!equality || isDear(reduce, 0))
+  if (!equality)
+    return false;
+  unsigned position = equality->index.getArgNumber();
+  if (isDear(reduce, position))
     return false;
   SmallVector<Value> others = conjunctsOf(yielded(reduce.getWhere()));
   llvm::erase(others, equality->condition);
+  SizeAttr size = reduce.getSize(position);
+  Location location = reduce.getLoc();
+
+  SmallVector<Attribute> names(reduce.getIndices().getValue());
+  SmallVector<SizeAttr> sizes(reduce.getSizes().getAsRange<SizeAttr>());
+  names.erase(names.begin() + position);
+  sizes.erase(sizes.begin() + position);
   OpBuilder builder(reduce);
-  SizeAttr size = reduce.getSize(0);
-  IRMapping mapping;
-  for (BlockArgument index : dependence(reduce.getResult()))
-    mapping.map(index, index);
-  Value value = cloneSlice(equality->value, mapping, builder);
-  SmallVector<Value> conditions = insideOf(value, size, builder);
-  Value place = isClamped(value, size) || conditions.empty() ? value : clamp(value, size, builder, value.getLoc());
-  mapping.map(reduce.getWhere().getArgument(0), place);
-  mapping.map(reduce.getBody().getArgument(0), place);
-  for (Value condition : others)
-    conditions.push_back(cloneSlice(condition, mapping, builder));
-  Value term = cloneBlock(reduce.getBody().front(), mapping, builder).front();
-  if (!conditions.empty()) {
-    Location location = reduce.getLoc();
+  // The number's place at `inside`, where the other indices are `indices`.
+  auto enter = [&](OpBuilder &inside, ValueRange indices) {
+    IRMapping mapping;
+    for (BlockArgument index : dependence(reduce.getResult()))
+      mapping.map(index, index);
+    for (Region *region : {&reduce.getBody(), &reduce.getWhere()})
+      for (unsigned number = 0; number < indices.size(); ++number)
+        mapping.map(region->getArgument(number < position ? number : number + 1), indices[number]);
+    Value place = placeIn(cloneSlice(equality->value, mapping, inside), size, inside);
+    for (Region *region : {&reduce.getBody(), &reduce.getWhere()})
+      mapping.map(region->getArgument(position), place);
+    return mapping;
+  };
+  auto conditionsAt = [&](OpBuilder &inside, IRMapping &mapping) {
+    SmallVector<Value> conditions = insideOf(mapping.lookup(equality->value), size, inside);
+    for (Value condition : others)
+      conditions.push_back(cloneSlice(condition, mapping, inside));
+    return conditions;
+  };
+  Value result;
+  if (sizes.empty()) {
+    IRMapping mapping = enter(builder, {});
+    SmallVector<Value> conditions = conditionsAt(builder, mapping);
+    result = cloneBlock(reduce.getBody().front(), mapping, builder).front();
     Value zero = isa<FloatType>(reduce.getType())
                      ? floatConstant(0, reduce.getType(), builder, location)
                      : arith::ConstantOp::create(builder, location, builder.getIntegerAttr(reduce.getType(), 0));
-    term = arith::SelectOp::create(builder, location, conjunction(conditions, builder), term, zero);
+    if (!conditions.empty())
+      result = arith::SelectOp::create(builder, location, conjunction(conditions, builder), result, zero);
+  } else {
+    auto sum = ReduceOp::create(builder, location, ReduceKind::Sum, builder.getArrayAttr(names), sizes,
+                                reduce.getType(), ValueRange(), Value(), /*conditional=*/true);
+    OpBuilder inTerm = OpBuilder::atBlockEnd(&sum.getBody().front());
+    IRMapping ofTerm = enter(inTerm, sum.getBody().getArguments());
+    YieldOp::create(inTerm, location, cloneBlock(reduce.getBody().front(), ofTerm, inTerm));
+    eraseUnused(sum.getBody().front());
+    OpBuilder inWhere = OpBuilder::atBlockEnd(&sum.getWhere().front());
+    IRMapping ofWhere = enter(inWhere, sum.getWhere().getArguments());
+    SmallVector<Value> conditions = conditionsAt(inWhere, ofWhere);
+    Value yes = arith::ConstantOp::create(inWhere, location, inWhere.getBoolAttr(true));
+    YieldOp::create(inWhere, location, conditions.empty() ? yes : conjunction(conditions, inWhere));
+    conditions.empty() ? setConditions(sum, {}) : eraseUnused(sum.getWhere().front());
+    result = sum;
   }
-  reduce.replaceAllUsesWith(term);
+  reduce.replaceAllUsesWith(result);
   reduce.erase();
   return true;
 }
@@ -168,7 +164,7 @@ struct Place : attn::impl::AttnPlaceBase<Place> {
       SmallVector<ReduceOp> reductions; // the innermost first
       tensor.walk([&](ReduceOp reduce) { reductions.push_back(reduce); });
       for (ReduceOp reduce : reductions)
-        if (reduce.isConditional() && takeTerm(reduce))
+        if (reduce.isConditional() && takeTerms(reduce))
           noteRewrite(tensor, "place",
                       "of a sum in '" + tensor.getName() + "' the term is taken whose index a number says");
       while (clampPlaces(tensor))

@@ -46,8 +46,8 @@ TensorOp Statement::write(KernelOp kernel, OpBuilder &builder, Location location
     YieldOp::create(builder, location, element);
     return tensor;
   }
-  auto reduce = ReduceOp::create(builder, location, ReduceKind::Sum, names(summed), sizes(summed), type, ValueRange(),
-                                 Value(), static_cast<bool>(condition));
+  auto reduce = ReduceOp::create(builder, location, kind, names(summed), sizes(summed), type, ValueRange(), Value(),
+                                 static_cast<bool>(condition));
   YieldOp::create(builder, location, reduce.getResult());
   auto fill = [&](Region &region, const auto &formula) {
     SmallVector<Value> all(indices);

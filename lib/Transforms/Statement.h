@@ -31,6 +31,7 @@ struct Statement {
   std::function<mlir::Value(mlir::OpBuilder &, Indices)> term;
   /// Which terms there are, or null: the others are 0.
   std::function<mlir::Value(mlir::OpBuilder &, Indices)> condition = nullptr;
+  ReduceKind kind = ReduceKind::Sum; ///< Of the terms: a sum, or the largest.
 
   /// Adds the statement at the builder's place in `kernel`.
   TensorOp write(KernelOp kernel, mlir::OpBuilder &builder, mlir::Location location) const;

@@ -2,7 +2,7 @@
 //
 //   y[j, d] = sum[i](term where clamp(g(i)) == j)
 //
-// The gradient of what is read at computed subscripts is such a sum. As it is written, every term is asked for at every
+// or the largest of such terms. The gradient of what is read at computed subscripts is such a sum. As it is written, every term is asked for at every
 // place j; a plan visits each once instead, and adds it where it belongs.
 //
 //===----------------------------------------------------------------------===//
@@ -23,7 +23,7 @@ llvm::SmallVector<mlir::Value> conjunctsOf(mlir::Value condition);
 bool isClamped(mlir::Value value, SizeAttr size);
 
 struct PlacedSum {
-  ReduceOp sum; ///< The only one in the formula of its statement.
+  ReduceOp sum; ///< The only one in the formula of its statement: a sum, or a maximum.
   /// Positions of the statement's indices, and what each is for a term: in the condition of the sum, between 0 and the
   /// last of the index.
   llvm::SmallVector<std::pair<unsigned, mlir::Value>> places;

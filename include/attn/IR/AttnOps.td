@@ -179,12 +179,14 @@ def Attn_TensorOp : Attn_PointwiseOp<"tensor"> {
     they are computed where they are summed. `attn-differentiate` gives it to weights that come from a saved log-sum-exp.
     `attn.pairs` says that the tensor, which has an element for each query and key, is stored for a block of rows at a
     time; `attn-store-pairs` gives it. `attn.total` says that the tensor is a sum of scores over keys, by which weights are
-    divided, and raised as one of weights; `attn-inline` gives it.
+    divided, and raised as one of weights; `attn-inline` gives it. `attn.shift` says that no output changes with the
+    tensor, as with the largest score that a softmax subtracts: it has no gradient; `attn-segment` gives it.
   }];
   let extraClassDeclaration = [{
     static constexpr ::llvm::StringRef weightsName = "attn.weights";
     static constexpr ::llvm::StringRef pairsName = "attn.pairs";
     static constexpr ::llvm::StringRef totalName = "attn.total";
+    static constexpr ::llvm::StringRef shiftName = "attn.shift";
   }];
 }
 

@@ -1113,6 +1113,60 @@ def AttnTabulate : Pass<"attn-tabulate", "::attn::KernelOp"> {
   }];
 }
 
+def AttnSegment : Pass<"attn-segment", "::attn::KernelOp"> {
+  let summary = "Gives keys that each have one query one weight";
+  let description = [{
+    Where a number says which query a key has, as the node that an edge leads to, a softmax over the keys of each query has
+    a weight for every pair, of which one for each key is not 0. It becomes four tensors: the largest score of each
+    query, the exponential of each key, their sum for each query, and the weight of each key.
+
+    ```mlir
+    %w = attn.tensor "w"(%m: M, %e: X) : f32 {
+      %0 = attn.reduce softmax(%e_0: X) at (%e) : f32 {
+        %1 = attn.read %s[%e_0] : !attn.tensor<[X], f32>
+        attn.yield %1 : f32
+      } where {
+        %1 = attn.read %to[%e_0] : !attn.tensor<[X], i32>
+        %2 = arith.cmpi eq, %1, %m : i64
+        attn.yield %2 : i1
+      }
+      attn.yield %0 : f32
+    }
+    %y = attn.tensor "y"(%m: M, %d: D) : f32 {
+      %0 = attn.reduce sum(%e: X) : f32 {
+        %1 = attn.read %w[%m, %e] : !attn.tensor<[M, X], f32>
+        %2 = attn.read %v[%e, %d] : !attn.tensor<[X, D], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes `w_largest[m]`, `w_share[e]`, `w_total[m]`, `w_own[e]` and
+
+    ```mlir
+    %y = attn.tensor "y"(%m: M, %d: D) : f32 {
+      %0 = attn.reduce sum(%e: X) : f32 {
+        %1 = attn.read %w_own[%e] : !attn.tensor<[X], f32>
+        %2 = attn.read %v[%e, %d] : !attn.tensor<[X, D], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      } where {
+        %1 = attn.read %to[%e] : !attn.tensor<[X], i32>
+        %2 = arith.cmpi eq, %1, %m : i64
+        attn.yield %2 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    whose terms have one place each (attn-place). Only where neither the score nor what else the mask says changes with
+    the query, and all who read weights add them up over the keys. The largest score has no gradient.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+}
+
 def AttnSeparate : Pass<"attn-separate", "::attn::KernelOp"> {
   let summary = "Makes functions of a query part plus a key part from exponentials of each";
   let description = [{
