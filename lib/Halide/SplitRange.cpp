@@ -144,7 +144,8 @@ void Split::defineRange() {
   spans = kernel.derivedSize("spans", Halide::clamp(ceilDivide(target, count), 1, shortestOfAll), 1);
   mostChunks = kernel.derivedSize("chunks", ceilDivide(ceilDivide(shortestOfAll, spans) * size, plan.chunk), 1);
   // Of the keys in range. A Func rather than formulas, for the bounds of loops have it in several places.
-  Expr first = lower.defined() ? lower / size * size : Expr(0);
+  // The first chunk has the first of them.
+  Expr first = lower.defined() ? lower / step * step : Expr(0);
   Expr parts = Halide::max(ceilDivide(upper - first, size), 0), each = ceilDivide(parts, spans) * size;
   Func ofSpan(kernel.uniqueName("keys_of_span"));
   ofSpan(task) = {first + span * each, Halide::min(upper, first + (span + 1) * each), each};

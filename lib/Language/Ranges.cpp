@@ -24,6 +24,8 @@ void Resolver::collectRanges(const std::vector<Statement> &statements) {
     collectRanges(statement.indices);
     if (statement.value)
       collectRanges(*statement.value);
+    else
+      hasUnparsed = true;
   }
 }
 

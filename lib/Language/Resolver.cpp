@@ -62,7 +62,7 @@ std::optional<std::vector<Variable *>> Resolver::resolveStatement(const Statemen
   bool resolved = diagnostics.count() == errors;
   bool ranged = true;
   for (Variable &variable : variables)
-    ranged &= decideRange(variable, /*quiet=*/!resolved);
+    ranged &= decideRange(variable, /*quiet=*/!resolved || hasUnparsed);
   if (!ranged)
     return std::nullopt;
   for (const SubscriptExpression *subscript : subscripts)

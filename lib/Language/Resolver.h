@@ -138,6 +138,7 @@ private:
   std::vector<SizeCheck> checks;
   /// Where in the kernel an index name has which range.
   llvm::DenseMap<StringRef, llvm::SmallVector<std::pair<SizeAttr, StringRef>, 2>> rangesOfNames;
+  bool hasUnparsed = false; ///< Whether a statement had a syntax error, and may have said the range of a name.
 
   // Of the statement or function at hand.
   const Function *currentFunction = nullptr;

@@ -1,6 +1,7 @@
 //===- StatementParser.cpp - Tokens to the statements of a kernel ---------===//
 
 #include "StatementParser.h"
+#include "Operators.h"
 #include "Parser.h"
 
 #include "llvm/ADT/StringSwitch.h"
@@ -14,6 +15,8 @@ bool StatementParser::parseStatement(Kernel &kernel) {
     SourceError &error = unexpected("a statement");
     if (at(TokenKind::SlashSlash))
       error.help("a comment begins with `#`");
+    else if (operatorInfo(current().kind).precedence || at(TokenKind::StarStar))
+      error.help(formatv("a line that ends with `{0}`, or within brackets, goes on in the next one", current().text));
     else
       error.help("a statement is written `name[i, j] = expression`");
     return false;

@@ -56,6 +56,8 @@ bool TokenCursor::close(TokenKind kind, Token opened, StringRef alternatives) {
     error.help("`=` defines; to compare write `==`");
   if (atName("if"))
     error.help("write select(condition, a, b)");
+  if (at(TokenKind::Where))
+    error.help("a condition stands inside of a reduction, which names its index: sum[n](x where condition)");
   return false;
 }
 

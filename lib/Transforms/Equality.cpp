@@ -10,19 +10,24 @@
 using namespace mlir;
 using namespace attn;
 
-std::optional<Equality> attn::equalityIn(ReduceOp reduce, Block &block) {
-  for (Value condition : conjunctsOf(yielded(reduce.getWhere()))) {
-    auto compare = condition.getDefiningOp<arith::CmpIOp>();
-    if (!compare || compare.getPredicate() != arith::CmpIPredicate::eq)
-      continue;
-    for (auto [side, value] :
-         {std::pair(compare.getLhs(), compare.getRhs()), std::pair(compare.getRhs(), compare.getLhs())}) {
-      auto index = dyn_cast<BlockArgument>(side);
-      if (index && index.getOwner() == &block && !dependence(value).contains(index) &&
-          anyInSlice(value, [](Operation *op) { return isa<ReadOp>(op); }))
-        return Equality{condition, index, value};
-    }
+std::optional<Equality> attn::equalityOf(Value condition, Block &block) {
+  auto compare = condition.getDefiningOp<arith::CmpIOp>();
+  if (!compare || compare.getPredicate() != arith::CmpIPredicate::eq)
+    return std::nullopt;
+  for (auto [side, value] :
+       {std::pair(compare.getLhs(), compare.getRhs()), std::pair(compare.getRhs(), compare.getLhs())}) {
+    auto index = dyn_cast<BlockArgument>(side);
+    if (index && index.getOwner() == &block && !dependence(value).contains(index) &&
+        anyInSlice(value, [](Operation *op) { return isa<ReadOp>(op); }))
+      return Equality{condition, index, value};
   }
+  return std::nullopt;
+}
+
+std::optional<Equality> attn::equalityIn(ReduceOp reduce, Block &block) {
+  for (Value condition : conjunctsOf(yielded(reduce.getWhere())))
+    if (std::optional<Equality> equality = equalityOf(condition, block))
+      return equality;
   return std::nullopt;
 }
 

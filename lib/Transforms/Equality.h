@@ -17,6 +17,9 @@ struct Equality {
   mlir::Value value;
 };
 
+/// `condition` as an equality with an index of `block`, if it is one.
+std::optional<Equality> equalityOf(mlir::Value condition, mlir::Block &block);
+
 /// The first of what all must hold for a term of `reduce` that is an equality with an index of `block`.
 std::optional<Equality> equalityIn(ReduceOp reduce, mlir::Block &block);
 

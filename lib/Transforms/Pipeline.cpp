@@ -36,7 +36,8 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   kernel.addPass(createAttnScan());        // running totals are tensors of their own
   kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
   kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
-  kernel.addPass(createAttnSegment());     // a key of one query has one weight
+  if (!forGpu)
+    kernel.addPass(createAttnSegment());   // a key of one query has one weight
   kernel.addPass(createAttnPlace());       // a term is visited where a number says it is
   kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax
   kernel.addPass(createAttnStorePairs());  // gradients: what several sums over pairs read

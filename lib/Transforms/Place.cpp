@@ -60,101 +60,133 @@ static bool isDear(ReduceOp reduce, unsigned index) {
       .wasInterrupted();
 }
 
-/// Of a sum over an index that is equal to a number the terms where it is: one, or a sum over the other indices.
-static bool takeTerms(ReduceOp reduce) {
-  if (reduce.getKind() != ReduceKind::Sum)
-    return false;
-  std::optional<Equality> equality = equalityIn(reduce, reduce.getWhere().front());
-  if (!equality)
-    return false;
-  unsigned position = equality->index.getArgNumber();
-  if (isDear(reduce, position))
-    return false;
-  SmallVector<Value> others = conjunctsOf(yielded(reduce.getWhere()));
-  llvm::erase(others, equality->condition);
-  SizeAttr size = reduce.getSize(position);
-  Location location = reduce.getLoc();
+namespace {
+/// A sum over an index that is equal to a number: of its terms those are left where it is, one, or a sum over the other
+/// indices.
+class TakenTerms {
+public:
+  static std::optional<TakenTerms> of(ReduceOp reduce);
+  void rewrite();
 
+private:
+  TakenTerms(ReduceOp reduce, const Equality &equality)
+      : reduce(reduce), equality(equality), position(equality.index.getArgNumber()), size(reduce.getSize(position)),
+        location(reduce.getLoc()) {}
+
+  IRMapping enter(OpBuilder &builder, ValueRange others);
+  SmallVector<Value> conditionsAt(OpBuilder &builder, IRMapping &mapping);
+  Value oneTerm();
+  Value sumOfOthers();
+
+  ReduceOp reduce;
+  Equality equality;
+  unsigned position; ///< Among the indices of `reduce`.
+  SizeAttr size;
+  Location location;
+};
+} // namespace
+
+std::optional<TakenTerms> TakenTerms::of(ReduceOp reduce) {
+  if (reduce.getKind() != ReduceKind::Sum || !reduce.isConditional())
+    return std::nullopt;
+  std::optional<Equality> equality = equalityIn(reduce, reduce.getWhere().front());
+  if (!equality || isDear(reduce, equality->index.getArgNumber()))
+    return std::nullopt;
+  return TakenTerms(reduce, *equality);
+}
+
+/// What the indices of the sum's formulas are at the builder's place, where the other ones are `others`.
+IRMapping TakenTerms::enter(OpBuilder &builder, ValueRange others) {
+  IRMapping mapping;
+  for (BlockArgument index : dependence(reduce.getResult()))
+    mapping.map(index, index);
+  for (Region *region : {&reduce.getBody(), &reduce.getWhere()})
+    for (auto [number, other] : llvm::enumerate(others))
+      mapping.map(region->getArgument(number < position ? number : number + 1), other);
+  Value place = placeIn(cloneSlice(equality.value, mapping, builder), size, builder);
+  for (Region *region : {&reduce.getBody(), &reduce.getWhere()})
+    mapping.map(region->getArgument(position), place);
+  return mapping;
+}
+
+/// What is asked of a term there.
+SmallVector<Value> TakenTerms::conditionsAt(OpBuilder &builder, IRMapping &mapping) {
+  SmallVector<Value> conditions = insideOf(mapping.lookup(equality.value), size, builder);
+  for (Value condition : conjunctsOf(yielded(reduce.getWhere())))
+    if (condition != equality.condition)
+      conditions.push_back(cloneSlice(condition, mapping, builder));
+  return conditions;
+}
+
+Value TakenTerms::oneTerm() {
+  OpBuilder builder(reduce);
+  IRMapping mapping = enter(builder, {});
+  SmallVector<Value> conditions = conditionsAt(builder, mapping);
+  Value term = cloneSlice(yielded(reduce.getBody()), mapping, builder);
+  if (conditions.empty())
+    return term;
+  Value zero = isa<FloatType>(reduce.getType())
+                   ? floatConstant(0, reduce.getType(), builder, location)
+                   : arith::ConstantOp::create(builder, location, builder.getIntegerAttr(reduce.getType(), 0));
+  return arith::SelectOp::create(builder, location, conjunction(conditions, builder), term, zero);
+}
+
+Value TakenTerms::sumOfOthers() {
   SmallVector<Attribute> names(reduce.getIndices().getValue());
   SmallVector<SizeAttr> sizes(reduce.getSizes().getAsRange<SizeAttr>());
   names.erase(names.begin() + position);
   sizes.erase(sizes.begin() + position);
   OpBuilder builder(reduce);
-  // The number's place at `inside`, where the other indices are `indices`.
-  auto enter = [&](OpBuilder &inside, ValueRange indices) {
-    IRMapping mapping;
-    for (BlockArgument index : dependence(reduce.getResult()))
-      mapping.map(index, index);
-    for (Region *region : {&reduce.getBody(), &reduce.getWhere()})
-      for (unsigned number = 0; number < indices.size(); ++number)
-        mapping.map(region->getArgument(number < position ? number : number + 1), indices[number]);
-    Value place = placeIn(cloneSlice(equality->value, mapping, inside), size, inside);
-    for (Region *region : {&reduce.getBody(), &reduce.getWhere()})
-      mapping.map(region->getArgument(position), place);
-    return mapping;
-  };
-  auto conditionsAt = [&](OpBuilder &inside, IRMapping &mapping) {
-    SmallVector<Value> conditions = insideOf(mapping.lookup(equality->value), size, inside);
-    for (Value condition : others)
-      conditions.push_back(cloneSlice(condition, mapping, inside));
-    return conditions;
-  };
-  Value result;
-  if (sizes.empty()) {
-    IRMapping mapping = enter(builder, {});
-    SmallVector<Value> conditions = conditionsAt(builder, mapping);
-    result = cloneBlock(reduce.getBody().front(), mapping, builder).front();
-    Value zero = isa<FloatType>(reduce.getType())
-                     ? floatConstant(0, reduce.getType(), builder, location)
-                     : arith::ConstantOp::create(builder, location, builder.getIntegerAttr(reduce.getType(), 0));
-    if (!conditions.empty())
-      result = arith::SelectOp::create(builder, location, conjunction(conditions, builder), result, zero);
-  } else {
-    auto sum = ReduceOp::create(builder, location, ReduceKind::Sum, builder.getArrayAttr(names), sizes,
-                                reduce.getType(), ValueRange(), Value(), /*conditional=*/true);
-    OpBuilder inTerm = OpBuilder::atBlockEnd(&sum.getBody().front());
-    IRMapping ofTerm = enter(inTerm, sum.getBody().getArguments());
-    YieldOp::create(inTerm, location, cloneBlock(reduce.getBody().front(), ofTerm, inTerm));
-    eraseUnused(sum.getBody().front());
-    OpBuilder inWhere = OpBuilder::atBlockEnd(&sum.getWhere().front());
-    IRMapping ofWhere = enter(inWhere, sum.getWhere().getArguments());
-    SmallVector<Value> conditions = conditionsAt(inWhere, ofWhere);
-    Value yes = arith::ConstantOp::create(inWhere, location, inWhere.getBoolAttr(true));
-    YieldOp::create(inWhere, location, conditions.empty() ? yes : conjunction(conditions, inWhere));
-    conditions.empty() ? setConditions(sum, {}) : eraseUnused(sum.getWhere().front());
-    result = sum;
-  }
-  reduce.replaceAllUsesWith(result);
-  reduce.erase();
-  return true;
+  auto sum = ReduceOp::create(builder, location, ReduceKind::Sum, builder.getArrayAttr(names), sizes, reduce.getType(),
+                              ValueRange(), Value(), /*conditional=*/true);
+  builder.setInsertionPointToEnd(&sum.getBody().front());
+  IRMapping inTerm = enter(builder, sum.getBody().getArguments());
+  Value term = cloneSlice(yielded(reduce.getBody()), inTerm, builder);
+  YieldOp::create(builder, location, term);
+  eraseUnused(sum.getBody().front());
+  builder.setInsertionPointToEnd(&sum.getWhere().front());
+  IRMapping inWhere = enter(builder, sum.getWhere().getArguments());
+  SmallVector<Value> conditions = conditionsAt(builder, inWhere);
+  Value yes = arith::ConstantOp::create(builder, location, builder.getBoolAttr(true));
+  YieldOp::create(builder, location, yes);
+  setConditions(sum, conditions);
+  return sum;
 }
 
-/// Makes the sum of `tensor` one whose terms have places, if it is one but for numbers that may be outside.
+void TakenTerms::rewrite() {
+  reduce.replaceAllUsesWith(reduce.getSizes().size() == 1 ? oneTerm() : sumOfOthers());
+  reduce.erase();
+}
+
+/// Clamps the number in a condition of the sum of `tensor`, if that makes it one whose terms have places along `index`.
+static bool clampPlace(TensorOp tensor, ReduceOp reduce, const Equality &equality) {
+  SizeAttr size = indexSize(equality.index);
+  SmallVector<Value> conditions = conjunctsOf(yielded(reduce.getWhere())), before = conditions;
+  OpBuilder builder(reduce.getWhere().front().getTerminator());
+  Location location = equality.condition.getLoc();
+  *llvm::find(conditions, equality.condition) = arith::CmpIOp::create(
+      builder, location, arith::CmpIPredicate::eq, clamp(equality.value, size, builder, location), equality.index);
+  llvm::append_range(conditions, insideOf(equality.value, size, builder));
+  Operation *yield = reduce.getWhere().front().getTerminator();
+  yield->setOperand(0, conjunction(conditions, builder));
+  std::optional<PlacedSum> placed = PlacedSum::of(tensor);
+  bool isPlaced = placed && placed->isPlace(equality.index.getArgNumber());
+  setConditions(reduce, isPlaced ? conditions : before);
+  return isPlaced;
+}
+
+/// Makes the sum of `tensor` one whose terms have places, as far as it is one but for numbers that may be outside.
 static bool clampPlaces(TensorOp tensor) {
   SmallVector<ReduceOp> sums;
   tensor.walk([&](ReduceOp reduce) { sums.push_back(reduce); });
-  if (sums.size() != 1 || !sums.front().isConditional() || PlacedSum::of(tensor))
+  if (sums.size() != 1 || !sums.front().isConditional())
     return false;
-  ReduceOp reduce = sums.front();
-  std::optional<Equality> equality = equalityIn(reduce, tensor.getBody().front());
-  if (!equality)
-    return false;
-  SizeAttr size = indexSize(equality->index);
-  Operation *yield = reduce.getWhere().front().getTerminator();
-  Value before = yield->getOperand(0);
-  OpBuilder builder(yield);
-  Location location = equality->condition.getLoc();
-  SmallVector<Value> conditions = conjunctsOf(before);
-  Value &condition = *llvm::find(conditions, equality->condition);
-  condition = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
-                                    clamp(equality->value, size, builder, location), equality->index);
-  llvm::append_range(conditions, insideOf(equality->value, size, builder));
-  yield->setOperand(0, conjunction(conditions, builder));
-  bool isPlaced = PlacedSum::of(tensor).has_value();
-  if (!isPlaced)
-    yield->setOperand(0, before);
-  eraseUnused(reduce.getWhere().front());
-  return isPlaced;
+  bool isChanged = false;
+  for (Value condition : conjunctsOf(yielded(sums.front().getWhere())))
+    if (std::optional<Equality> equality = equalityOf(condition, tensor.getBody().front());
+        equality && !isClamped(equality->value, indexSize(equality->index)))
+      isChanged |= clampPlace(tensor, sums.front(), *equality);
+  return isChanged;
 }
 
 namespace {
@@ -164,10 +196,12 @@ struct Place : attn::impl::AttnPlaceBase<Place> {
       SmallVector<ReduceOp> reductions; // the innermost first
       tensor.walk([&](ReduceOp reduce) { reductions.push_back(reduce); });
       for (ReduceOp reduce : reductions)
-        if (reduce.isConditional() && takeTerms(reduce))
+        if (std::optional<TakenTerms> terms = TakenTerms::of(reduce)) {
+          terms->rewrite();
           noteRewrite(tensor, "place",
                       "of a sum in '" + tensor.getName() + "' the term is taken whose index a number says");
-      while (clampPlaces(tensor))
+        }
+      if (clampPlaces(tensor))
         noteRewrite(tensor, "place",
                     "each term of the sum in '" + tensor.getName() +
                         "' is visited once, and added at the place that a number says");

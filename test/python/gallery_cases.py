@@ -61,6 +61,9 @@ CASES = {
     "gated_pooling": Case(CACHE),
     "gaussian": Case({"width": ("1.0", "2.0")}),
     "graph": Case(),
+    "graph_edges": Case(
+        {"source": ("0", "N - 1"), "target": ("0", "N - 1")}, sizes=({}, dict(L=300), dict(N=200, L=150), dict(N=9, L=2001))
+    ),
     "grouped_query": Case(),
     "hopfield": Case({"beta": ("0.3", "0.6")}),
     "late_interaction": Case({"length": ("1", "N")}),

@@ -128,6 +128,17 @@ def graph(x, source, target, edge):
     return attend(score, x.swapaxes(0, 1), edge).swapaxes(0, 1)
 
 
+def graph_edges(x, source, target, **parts):
+    score = (x * parts["from"]).sum(-1)[source] + (x * parts["to"]).sum(-1)[target]
+    score = np.where(score > 0, score, 0.2 * score).T
+    out = np.zeros(x.shape)
+    for node in range(len(x)):
+        leads = target == node
+        if leads.any():
+            out[node] = attend(score[:, None, leads], x[source[leads]].swapaxes(0, 1))[:, 0]
+    return out
+
+
 # Positions and biases
 
 

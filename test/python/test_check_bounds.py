@@ -284,7 +284,7 @@ def simplified(name, *options):
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-WITH_SUBSCRIPTS = ["contextual", "paged", "ragged", "selected_blocks", "t5_bias", "tree"]
+WITH_SUBSCRIPTS = ["contextual", "graph_edges", "paged", "ragged", "selected_blocks", "t5_bias", "tree"]
 
 
 @pytest.mark.parametrize("name", [name for name in test_gallery.NAMES if name not in WITH_SUBSCRIPTS])

@@ -1,5 +1,6 @@
 """Masks of data: the keys that no row of a tile, of few rows or of a block sees are found when a call runs, and left out."""
 
+import itertools
 import re
 
 import attn
@@ -125,3 +126,18 @@ def test_chunks_between_a_sink_and_a_window_are_not_visited():
 )
 def test_no_key_is_looked_for_where_that_takes_long_or_the_text_says_all(parameters, mask):
     assert "seen" not in attn.compile(source(parameters, mask)).emit("plan")
+
+
+def test_the_first_seen_key_is_in_the_first_chunk():
+    """Cheap scores have spans of many chunks; what subscripts divide is kept for the keys of a chunk."""
+    kernel = attn.compile(
+        "attention f(keep: bool[M, L * S], v: f32[P, S, E]) {\n"
+        "  w[m, n] = softmax[n](1.0 where keep[m, n])\n"
+        "  out[m, e] = sum[n](w[m, n] * v[n // S, n % S, e])\n  return out\n}\n"
+    )
+    random = np.random.default_rng(5)
+    for m, first in itertools.product((1, 2, 9), (0, 255, 256, 259, 520, 700)):
+        keep = np.zeros((m, 711), bool)
+        keep[0, first], keep[-1, first + 10] = True, True
+        arguments = {"keep": keep, "v": random.standard_normal((9, 79, 3)).astype("f")}
+        np.testing.assert_allclose(kernel(**arguments), kernel.reference(**arguments), rtol=0, atol=2e-6)
