@@ -131,13 +131,13 @@ def test_no_key_is_looked_for_where_that_takes_long_or_the_text_says_all(paramet
 def test_the_first_seen_key_is_in_the_first_chunk():
     """Cheap scores have spans of many chunks; what subscripts divide is kept for the keys of a chunk."""
     kernel = attn.compile(
-        "attention f(keep: bool[M, L * S], v: f32[P, S, E]) {\n"
+        "attention f(keep: bool[M, L * S], factor: f32[M, L * S], v: f32[S, E]) {\n"
         "  w[m, n] = softmax[n](1.0 where keep[m, n])\n"
-        "  out[m, e] = sum[n](w[m, n] * v[n // S, n % S, e])\n  return out\n}\n"
+        "  out[m, e] = sum[n](w[m, n] * v[n % S, e] * factor[m, n])\n  return out\n}\n"
     )
     random = np.random.default_rng(5)
     for m, first in itertools.product((1, 2, 9), (0, 255, 256, 259, 520, 700)):
         keep = np.zeros((m, 711), bool)
         keep[0, first], keep[-1, first + 10] = True, True
-        arguments = {"keep": keep, "v": random.standard_normal((9, 79, 3)).astype("f")}
+        arguments = {"keep": keep, "factor": random.standard_normal((m, 711)).astype("f"), "v": random.standard_normal((79, 3)).astype("f")}
         np.testing.assert_allclose(kernel(**arguments), kernel.reference(**arguments), rtol=0, atol=2e-6)
