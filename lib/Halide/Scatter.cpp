@@ -50,12 +50,6 @@ Expr Scatter::addTotals() {
   if (isShared)
     shared = (shared + shareCount - 1) / shareCount;
   terms = RDom(ranges);
-  Environment environment;
-  for (auto [position, var] : llvm::enumerate(vars)) {
-    // Of rows that take turns there may be fewer than have one: what the others add nobody reads.
-    bool takesTurns = !hasLanes && !other.empty() && var.same_as(other.front());
-    environment.indices[op.getBody().getArgument(vars.size() - 1 - position)] = {var, {var}, takesTurns, {}};
-  }
   llvm::SmallVector<IndexBinding> at;
   for (unsigned position = 0; position < indices.size(); ++position) {
     Halide::RVar loop = terms[indices.size() - 1 - position];
@@ -68,9 +62,20 @@ Expr Scatter::addTotals() {
     }
     at.push_back({index, {}, false, loop});
   }
-  bindReduction(placed.sum, environment, at);
+  // Of rows that take turns there may be fewer than have one: what the others add nobody reads. A vector may be longer
+  // than the dimension: what decides whether a term is added is read before that is known.
+  auto bindings = [&](bool decides) {
+    Environment environment;
+    for (auto [position, var] : llvm::enumerate(vars)) {
+      bool isPast = hasLanes ? decides && var.same_as(vars[0]) : !other.empty() && var.same_as(other.front());
+      environment.indices[op.getBody().getArgument(vars.size() - 1 - position)] = {var, {var}, isPast, {}};
+    }
+    bindReduction(placed.sum, environment, at);
+    return environment;
+  };
+  Environment ofPlaces = bindings(true), ofTerm = bindings(false);
   for (mlir::Value condition : placed.conditions)
-    terms.where(PlainRegion(kernel, environment).expression(condition));
+    terms.where(PlainRegion(kernel, ofPlaces).expression(condition));
 
   std::vector<Var> totalVars;
   std::vector<Expr> place;
@@ -84,7 +89,7 @@ Expr Scatter::addTotals() {
     for (auto [position, value] : placed.places)
       if (vars[vars.size() - 1 - position].same_as(var)) {
         totalVars.push_back(var);
-        place.push_back(placeOf(value, op.getBody().getArgument(position), kernel, environment));
+        place.push_back(placeOf(value, op.getBody().getArgument(position), kernel, ofPlaces));
       }
   for (const Var &var : other)
     if (!var.same_as(vars[0]))
@@ -92,7 +97,7 @@ Expr Scatter::addTotals() {
   std::vector<Expr> element(totalVars.begin(), totalVars.end());
   if (isShared)
     addOther(share);
-  Expr term = PlainRegion(kernel, environment).expression(yielded(placed.sum.getBody()));
+  Expr term = PlainRegion(kernel, ofTerm).expression(yielded(placed.sum.getBody()));
   totals = Halide::Func(kernel.uniqueName(op.getName().str() + "_totals"));
   ReduceKind kind = placed.sum.getKind();
   totals(totalVars) = identity(kind, Halide::Float(64));

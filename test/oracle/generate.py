@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from .expression import FLOAT, Expr, Index, binary, call, index, literal, reduce, select, size
 from .scores import Scores
-from .specification import Spec, Values
+from .specification import Spec, Statement, Values
 
 
 class Generator(Scores):
@@ -170,7 +170,30 @@ class Generator(Scores):
             outputs.append(mask)
         if self.chance(0.12) and row:
             outputs += [self.of_neighbours(weight)] * 2
+        if self.chance(0.1):
+            outputs += [self.placed(weight)] * 2
         return outputs
+
+    def placed(self, weight: Expr) -> Expr:
+        """Sums whose terms are at the places that numbers say: segments, an element of a table, a softmax of each segment."""
+        self.ranges["z"] = "Z"
+        rows, gate = self.some(self.rows), self.loaded("place_gate", ["z"])
+        number = self.loaded("place", [*self.some(rows), "n"], Values("index", "Z"), self.random.choice(["i32", "i64"]))
+        there = binary("==", number + literal(self.random.choice([0, 0, 1])), index("z"))
+        kind = self.random.choice(["segments", "element", "softmax"])
+        if kind == "segments":
+            term, rows = (weight, self.rows) if self.chance(0.5) else (self.loaded("x3", [*rows, "n"]), rows)
+            return self.define("placed", [*rows, "z"], reduce("sum", self.over("n"), term, there) * gate)
+        if kind == "element":
+            term = gate * self.loaded("x3", [*self.some(rows), "z"])
+            return self.define("placed", [*rows, "n"], reduce("sum", self.over("z"), term, there))
+        own = self.fresh("own")
+        names = [*rows, "z", "n"]
+        self.random.shuffle(names)
+        softmax = reduce("softmax", self.over("n"), self.loaded("x3", [*self.some(rows), "n"]), there)
+        self.statements.append(Statement(own, tuple(Index(each, self.ranges[each], True) for each in names), softmax, ""))
+        read = Expr("read", own, FLOAT, tuple(map(index, names)))
+        return self.define("placed", [*rows, "z"], reduce("sum", self.over("n"), read * self.loaded("x4", [*self.some(rows), "n"])) * gate)
 
     def of_neighbours(self, weight: Expr) -> Expr:
         """Sums of the weights of other heads, sequences or queries than a statement's own."""
