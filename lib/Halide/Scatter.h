@@ -7,8 +7,8 @@
 //     for i:  total[clamp(g(i))] += term[i, d]
 //     for j:  y[j, d] = the formula around the sum
 //
-// and likewise for the largest term. Lanes are elements along d. Where there is no such index, a few rows of another one take turns: each sum waits for
-// the one before it, if both have the same place. The terms of a block are shared out over a fixed number of totals
+// and likewise for the largest term. Lanes are elements along d. Where there is no such index, a few rows of another
+// one take turns: each sum waits for the one before it, if both have the same place. The terms of a block are shared out over a fixed number of totals
 // then, so that several threads can add, and results do not depend on how many; unless rows of the block have totals of
 // their own.
 //

@@ -20,6 +20,7 @@
 
 #include "Conjunction.h"
 #include "Equality.h"
+#include "Form.h"
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
@@ -47,15 +48,9 @@ static bool isDear(ReduceOp reduce, unsigned index) {
           return WalkResult::interrupt();
         auto read = dyn_cast<ReadOp>(op);
         auto source = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
-        bool isOfWeights = source && source
-                                         .walk([](ReduceOp inner) {
-                                           return inner.getKind() == ReduceKind::Softmax ? WalkResult::interrupt()
-                                                                                         : WalkResult::advance();
-                                         })
-                                         .wasInterrupted();
         Value own = reduce.getBody().getArgument(index);
-        return isOfWeights && llvm::is_contained(read.getSubscripts(), own) ? WalkResult::interrupt()
-                                                                            : WalkResult::advance();
+        bool readsWeights = source && isSoftmax(source) && llvm::is_contained(read.getSubscripts(), own);
+        return readsWeights ? WalkResult::interrupt() : WalkResult::advance();
       })
       .wasInterrupted();
 }

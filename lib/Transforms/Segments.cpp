@@ -18,6 +18,8 @@
 
 #include "Conjunction.h"
 #include "Equality.h"
+#include "Form.h"
+#include "LogSumExp.h"
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
@@ -26,7 +28,6 @@
 #include "attn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 #include <cmath>
 
@@ -59,7 +60,6 @@ private:
 
   bool canRewrite();
   IRMapping mappingOf(ValueRange rows, Value key) const;
-  Value placeOf(IRMapping &mapping, OpBuilder &builder);
   Value readRow(TensorOp tensor, IRMapping &mapping, OpBuilder &builder);
   Statement ofRows(StringRef suffix, ReduceKind kind);
   Statement ofKeys(StringRef suffix, std::function<Value(OpBuilder &, IRMapping &, Indices)> term);
@@ -76,9 +76,9 @@ private:
 } // namespace
 
 std::optional<Segments> Segments::of(TensorOp weights) {
-  auto softmax = yielded(weights.getBody()).getDefiningOp<ReduceOp>();
-  if (!softmax || softmax.getKind() != ReduceKind::Softmax || softmax.getAt().size() != 1 || softmax.getSink() ||
-      !softmax.isConditional() || softmax.getAt().front() != weights.getBody().getArguments().back())
+  ReduceOp softmax = isSoftmax(weights) ? wholeReduction(weights, ReduceKind::Softmax) : ReduceOp();
+  if (!softmax || softmax.getSink() || !softmax.isConditional() ||
+      softmax.getAt().front() != weights.getBody().getArguments().back())
     return std::nullopt;
   std::optional<Equality> equality = equalityIn(softmax, weights.getBody().front());
   if (!equality)
@@ -116,13 +116,6 @@ IRMapping Segments::mappingOf(ValueRange rows, Value key) const {
   return mapping;
 }
 
-/// The segment of a key; from here on it is that of `mapping`, too.
-Value Segments::placeOf(IRMapping &mapping, OpBuilder &builder) {
-  Value place = placeIn(cloneSlice(equality.value, mapping, builder), rows[segment].size, builder);
-  mapping.map(equality.index, place);
-  return place;
-}
-
 /// An element of a tensor of rows.
 Value Segments::readRow(TensorOp tensor, IRMapping &mapping, OpBuilder &builder) {
   SmallVector<Value> subscripts;
@@ -141,15 +134,15 @@ Statement Segments::ofRows(StringRef suffix, ReduceKind kind) {
   return statement;
 }
 
-/// A tensor of keys.
+/// A tensor of keys, in whose term the segment is that of the key.
 Statement Segments::ofKeys(StringRef suffix, std::function<Value(OpBuilder &, IRMapping &, Indices)> term) {
   Statement statement{(weights.getName() + suffix).str(), keyed, {}, softmax.getType(), nullptr};
   statement.term = [this, term](OpBuilder &builder, Indices indices) {
     SmallVector<Value> places(indices.drop_back());
     places.insert(places.begin() + segment, Value());
     IRMapping mapping = mappingOf(places, indices.back());
-    mapping.erase(equality.index);
-    placeOf(mapping, builder);
+    Value number = cloneSlice(equality.value, mapping, builder);
+    mapping.map(equality.index, placeIn(number, rows[segment].size, builder));
     return term(builder, mapping, indices);
   };
   return statement;
@@ -180,13 +173,10 @@ void Segments::rewrite() {
         for (Value &condition : conditions)
           condition = cloneSlice(condition, mapping, builder);
         llvm::append_range(conditions, insideOf(mapping.lookup(equality.value), rows[segment].size, builder));
-        Value least = floatConstant(-INFINITY, type, builder, location);
-        conditions.push_back(arith::CmpFOp::create(builder, location, arith::CmpFPredicate::UNE, most, least));
-        Value shift = arith::SelectOp::create(builder, location, conjunction(conditions, builder), most,
-                                              floatConstant(INFINITY, type, builder, location));
-        Value score = cloneSlice(yielded(softmax.getBody()), mapping, builder);
-        Value difference = arith::SubFOp::create(builder, location, score, shift);
-        return math::ExpOp::create(builder, location, difference).getResult();
+        if (!conditions.empty())
+          most = arith::SelectOp::create(builder, location, conjunction(conditions, builder), most,
+                                         floatConstant(-INFINITY, type, builder, location));
+        return weightOf(cloneSlice(yielded(softmax.getBody()), mapping, builder), most, builder, location);
       }).write(kernel, builder, location);
 
   Statement ofTotal = ofRows("_total", ReduceKind::Sum);

@@ -113,6 +113,15 @@ def test_gradients_are_those_of_torch(case):
             assert (found - expected).abs().max() <= 1e-11 * max(expected.abs().max(), 1), sizes
 
 
+def test_weights_that_are_rounded_are_stored():
+    """As those of every softmax whose statement has a narrower type."""
+    kernel = attn.compile(HEAD.format(t="f32", text=CASES["edges"][0].replace("w[h, m: N, e] =", "w[h, m: N, e]: f16 =")))
+    assert "w_share" not in kernel.emit("simplified")
+    arguments = draw(SIZES[0], "f4")
+    expected = kernel.reference(**arguments)
+    assert np.abs(kernel(**arguments) - expected).max() <= 1e-3 * np.abs(expected).max()
+
+
 def test_scores_of_minus_infinity_have_no_gradient():
     torch = pytest.importorskip("torch")
     kernel = attn.compile(HEAD.format(t="f32", text=CASES["edges"][0]))

@@ -27,10 +27,10 @@ def apart(truths):
     return torch.stack([truths, ~truths, ~truths, ~truths], -1)[..., 0]
 
 
-def documents(s, length, dtype=torch.int32):
+def documents(s, length):
     """The documents of queries and of keys, in order: queries are the last of the keys."""
     of_keys = torch.arange(s["N"]) // length
-    return {"own": of_keys[s["N"] - s["M"] :].to(dtype), "document": of_keys.to(dtype)}
+    return {"own": of_keys[s["N"] - s["M"] :].int(), "document": of_keys.int()}
 
 
 # A mask, and which of [B, H, M, N] it lets through.
@@ -116,8 +116,6 @@ CASES = {
     ),
 }
 SIZES = [dict(B=2, H=2, M=40, N=460), dict(B=1, H=2, M=1, N=333), dict(B=1, H=1, M=150, N=303)]
-
-
 
 
 def text_of(case, *options):

@@ -2,8 +2,8 @@
 //
 //   y[j, d] = sum[i](term where clamp(g(i)) == j)
 //
-// or the largest of such terms. The gradient of what is read at computed subscripts is such a sum. As it is written, every term is asked for at every
-// place j; a plan visits each once instead, and adds it where it belongs.
+// or the largest of such terms. The gradient of what is read at computed subscripts is such a sum. As it is written,
+// every term is asked for at every place j; a plan visits each once instead, and adds it where it belongs.
 //
 //===----------------------------------------------------------------------===//
 
