@@ -42,12 +42,15 @@ bool attn::isCheap(TensorOp tensor) {
 
 bool attn::hasReduction(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
 
-/// Whether `op` is more than a sum or a product of the numbers that it is given.
+/// Whether `op` is more than a sum or a product of the numbers that it is given. Those that are the same everywhere, such
+/// as sqrt(D), are none of these.
 static bool isNonlinear(Operation *op) {
   if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp>(
           op))
     return false;
-  return llvm::any_of(op->getOperands(), [](Value operand) { return isa<FloatType>(operand.getType()); });
+  return llvm::any_of(op->getOperands(), [](Value operand) {
+    return isa<FloatType>(operand.getType()) && !dependence(operand).empty();
+  });
 }
 
 bool attn::isNonlinear(TensorOp tensor) {

@@ -659,3 +659,63 @@ attn.kernel @edges_on_a_device(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tenso
   }
   attn.return %weight : !attn.tensor<[H, M, N], f32> as f32
 }
+
+// A projection that is divided by a number of sizes is a factor of products: it is stored, not summed again for each
+// pair, where keys are read at computed places, too.
+// CHECK-LABEL: attn.kernel @blocks
+// CHECK: %q = attn.tensor "q"(%m: M, %d: D)
+// CHECK-NOT: attn.tensor "score"
+// CHECK: attn.read %q[%m, %d]
+// CHECK: attn.return
+attn.kernel @blocks(%x: !attn.tensor<[M, J], f32>, %wq: !attn.tensor<[D, J], f32>,
+                    %k: !attn.tensor<[M, D], f32>, %v: !attn.tensor<[M, D], f32>) {
+  %q = attn.tensor "q"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%j: J) : f32 {
+      %4 = attn.read %x[%m, %j] : !attn.tensor<[M, J], f32>
+      %5 = attn.read %wq[%d, %j] : !attn.tensor<[D, J], f32>
+      %6 = arith.mulf %4, %5 : f32
+      attn.yield %6 : f32
+    }
+    %D = attn.size D
+    %1 = arith.sitofp %D : i64 to f32
+    %2 = math.sqrt %1 : f32
+    %3 = arith.divf %0, %2 : f32
+    attn.yield %3 : f32
+  }
+  %score = attn.tensor "score"(%m: M, %n: 64) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %c64_i64 = arith.constant 64 : i64
+      %2 = attn.floordiv %m, %c64_i64
+      %c64_i64_0 = arith.constant 64 : i64
+      %3 = arith.muli %2, %c64_i64_0 : i64
+      %4 = arith.addi %3, %n : i64
+      %5 = attn.read %k[%4, %d] : !attn.tensor<[M, D], f32>
+      %6 = arith.mulf %1, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%m: M, %n: 64) : f32 {
+    %0 = attn.reduce softmax(%n_0: 64) at (%n) : f32 {
+      %1 = attn.read %score[%m, %n_0] : !attn.tensor<[M, 64], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: 64) : f32 {
+      %1 = attn.read %weight[%m, %n] : !attn.tensor<[M, 64], f32>
+      %c64_i64 = arith.constant 64 : i64
+      %2 = attn.floordiv %m, %c64_i64
+      %c64_i64_0 = arith.constant 64 : i64
+      %3 = arith.muli %2, %c64_i64_0 : i64
+      %4 = arith.addi %3, %n : i64
+      %5 = attn.read %v[%4, %d] : !attn.tensor<[M, D], f32>
+      %6 = arith.mulf %1, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, D], f32> as f32
+}
