@@ -69,6 +69,15 @@ private:
   const Names &names;
 };
 
+/// A buffer, and an index into it.
+using Place = std::pair<std::string, Expr>;
+
+/// Whether elements of this type at two places are less than a line of the cache apart.
+bool inOneLine(const Expr &a, const Expr &b, Type type) {
+  std::optional<int64_t> distance = as_const_int(simplify(a - b));
+  return distance && std::abs(*distance) * type.element_of().bytes() < 64;
+}
+
 class LowerFetches : public IRMutator {
   using IRMutator::visit;
 
@@ -81,11 +90,13 @@ class LowerFetches : public IRMutator {
     auto isPlain = [](const Load *load) { return Loads(load->index).found.empty(); };
     if (!llvm::all_of(Loads(index).found, isPlain))
       return;
-    Expr line = lineAt(op->name, ramp ? ramp->base : index, op->type);
-    if (llvm::any_of(fetched, [&](const Expr &other) { return equal(other, line); }))
+    Expr place = ramp ? ramp->base : index;
+    if (llvm::any_of(fetched, [&](const Place &other) {
+          return other.first == op->name && inOneLine(other.second, place, op->type);
+        }))
       return;
-    fetched.push_back(line);
-    statements.push_back(Evaluate::make(line));
+    fetched.push_back({op->name, place});
+    statements.push_back(Evaluate::make(lineAt(op->name, place, op->type)));
   }
 
   Expr visit(const Call *op) override {
@@ -108,7 +119,7 @@ class LowerFetches : public IRMutator {
 
   /// What a step of a loop has fetched is not fetched again: rows that share keys follow one another.
   Stmt visit(const For *op) override {
-    ScopedValue<std::vector<Expr>> ofLoop(fetched, {});
+    ScopedValue<std::vector<Place>> ofLoop(fetched, {});
     ScopedValue<Names> inLoop(names, {});
     return IRMutator::visit(op);
   }
@@ -128,7 +139,7 @@ class LowerFetches : public IRMutator {
 
   std::vector<Stmt> statements; ///< To come before the next store.
   // In this step of the innermost loop: what has been fetched, and the names there are.
-  std::vector<Expr> fetched;
+  std::vector<Place> fetched;
   Names names;
 };
 } // namespace

@@ -33,6 +33,8 @@ protected:
   Expr stored(mlir::Value value) override {
     if (sum && matrix.isPacked(value, sum))
       return matrix.pack(value, sum, environment);
+    if (sum && matrix.plan.packsRows && isApartRowFactor(value, sum, matrix.plan.row))
+      return matrix.packRows(value, sum, environment);
     if (auto choice = value.getDefiningOp<mlir::arith::SelectOp>(); choice && choosesZero(choice))
       return keptWhere(expression(choice.getCondition()), expression(choice.getTrueValue()));
     return {};
@@ -208,44 +210,81 @@ Expr Matrix::addSum(ReduceOp reduce) {
   return result;
 }
 
-Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environment) {
-  IndexSet indices = dependence(value);
-  auto columnIndex = op.getBody().getArguments().back();
-  Environment inner;
-  std::vector<Var> arguments = {column};
-  std::vector<Expr> call = {column};
-  // Reduction variables follow the column, the last first; then the other indices.
+/// What a pack is made of: its arguments, what they are where a term reads it, and how they bind indices.
+struct Matrix::PackForm {
+  std::vector<Var> arguments;
+  std::vector<Expr> call;
+  Environment indices;
+
+  void add(const Var &argument, Expr value) {
+    arguments.push_back(argument);
+    call.push_back(std::move(value));
+  }
+};
+
+void Matrix::addTerms(PackForm &form, const IndexSet &indices, ReduceOp reduce, const Environment &environment) {
   for (mlir::BlockArgument argument : llvm::reverse(reduce.getBody().getArguments()))
     if (indices.contains(argument)) {
       Var var(kernel.uniqueName("r$"));
-      inner.bind(argument, var);
-      arguments.push_back(var);
-      call.push_back(environment.indices.find(argument)->second.expr);
+      form.indices.bind(argument, var);
+      form.add(var, environment.indices.find(argument)->second.expr);
     }
-  // The last panel's surplus columns are not read: their condition is on the loop, so that the others are read as they
-  // lie.
-  auto [start, count] = kernel.storedValues(columnIndex);
-  Expr first = kernel.values(columnIndex).first;
+}
+
+Func Matrix::definePack(PackForm &form, const char *suffix, mlir::Value value, mlir::BlockArgument along,
+                        const Var &var, Expr at, ReduceOp reduce, const Environment &environment) {
+  // What the last pack has too much is not read: the condition is on the loop, so that the others are read as they lie.
+  auto [start, count] = kernel.storedValues(along);
+  Expr first = kernel.values(along).first, stored = kernel.storedIndex(along, var).expr - var + at;
   RDom once(0, 1);
-  once.where(Halide::likely(column < start + count));
-  Expr inside = Halide::unsafe_promise_clamped(kernel.storedIndex(columnIndex, column).expr + once.x, first,
+  once.where(Halide::likely(at < start + count));
+  Expr inside = Halide::unsafe_promise_clamped(Halide::Internal::simplify(stored) + once.x, first,
                                                first + Halide::max(count, 1) - 1);
-  inner.indices[columnIndex] = {inside, {column}, false, {}};
-  for (mlir::BlockArgument argument : inOrder(indices))
-    if (argument.getOwner() != &reduce.getBody().front() && argument != columnIndex) {
+  form.indices.indices[along] = {inside, {var}, false, {}};
+  for (mlir::BlockArgument argument : inOrder(dependence(value)))
+    if (argument.getOwner() != &reduce.getBody().front() && argument != along) {
       const IndexBinding &binding = environment.indices.find(argument)->second;
-      Var var = binding.vars[0];
-      inner.indices[argument] = binding;
-      arguments.push_back(var);
-      call.push_back(var);
+      form.indices.indices[argument] = binding;
+      form.add(binding.vars[0], binding.vars[0]);
     }
-  Func pack(kernel.uniqueName(op.getName().str() + "_panel"));
-  std::vector<Expr> element(arguments.begin(), arguments.end());
-  Expr packed = MatrixRegion(*this, inner).expression(value);
-  pack(arguments) = Halide::undef(packed.type());
+  Func pack(kernel.uniqueName(op.getName().str() + suffix));
+  std::vector<Expr> element(form.arguments.begin(), form.arguments.end());
+  Expr packed = MatrixRegion(*this, form.indices).expression(value);
+  pack(form.arguments) = Halide::undef(packed.type());
   pack(element) = packed;
+  return pack;
+}
+
+Expr Matrix::pack(mlir::Value value, ReduceOp reduce, const Environment &environment) {
+  IndexSet indices = dependence(value);
+  PackForm form;
+  form.add(column, column);
+  addTerms(form, indices, reduce, environment);
+  Func pack =
+      definePack(form, "_panel", value, op.getBody().getArguments().back(), column, column, reduce, environment);
   packs.push_back({pack, plan.second && indices.contains(op.getBody().getArgument(*plan.second))});
-  return pack(call);
+  return pack(form.call);
+}
+
+Expr Matrix::packRows(mlir::Value value, ReduceOp reduce, const Environment &environment) {
+  int rows = plan.rows;
+  Var inTile(kernel.uniqueName("in_tile$")), tile(kernel.uniqueName("tile$"));
+  PackForm form;
+  form.add(inTile, row % rows);
+  addTerms(form, dependence(value), reduce, environment);
+  form.add(tile, row / rows);
+  Func pack = definePack(form, "_rows", value, op.getBody().getArgument(plan.row), inTile, tile * rows + inTile, reduce,
+                         environment);
+  Expr terms = 1;
+  for (mlir::BlockArgument index : reduce.getBody().getArguments())
+    terms *= kernel.values(index).count;
+  // A group's packs have a megabyte at most, unless one tile's have more.
+  Expr most = Halide::clamp((1 << 20) / static_cast<int>(sizeof(float)) / rows / Halide::max(terms, 1), 1,
+                            static_cast<int>(plan.tiles));
+  Expr group = kernel.derivedSize("group_tiles", most, 1);
+  groupTiles = rowPacks.empty() ? group : Halide::min(groupTiles, group);
+  rowPacks.push_back({pack, inTile, tile});
+  return pack(form.call);
 }
 
 } // namespace attn::lowering

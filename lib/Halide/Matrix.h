@@ -37,8 +37,17 @@ private:
   Halide::Expr addSum(ReduceOp op);
   /// Whether a term of `sum` has `value` of a pack: rows share it along one of their indices.
   bool isPacked(mlir::Value value, ReduceOp sum) const;
-  /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables.
+  /// The element of a pack of `value`, for a term of `op` at these values of the reduction variables: of what columns
+  /// have, or of what rows have.
   Halide::Expr pack(mlir::Value value, ReduceOp op, const Environment &environment);
+  Halide::Expr packRows(mlir::Value value, ReduceOp op, const Environment &environment);
+  struct PackForm;
+  /// Gives a pack an argument for each index of `op` that is among `indices`, the last first.
+  void addTerms(PackForm &form, const IndexSet &indices, ReduceOp op, const Environment &environment);
+  /// The pack of `value`, whose index `along` is `at`, made of `var` and others; it gets arguments for what else
+  /// `value` changes with.
+  Halide::Func definePack(PackForm &form, const char *suffix, mlir::Value value, mlir::BlockArgument along,
+                          const Halide::Var &var, Halide::Expr at, ReduceOp op, const Environment &environment);
   /// The tensor's element before the step stores it; nothing is read of it beyond the tensor.
   Halide::Expr outputBefore();
   void bindIndices(Environment &environment);
@@ -69,6 +78,14 @@ private:
     bool ofTile;
   };
   std::vector<Pack> packs;
+  /// What terms take from the rows of a group of tiles, tile after tile: (row of the tile, reduction variables, tile,
+  /// others).
+  struct RowPack {
+    Halide::Func func;
+    Halide::Var inTile, tile;
+  };
+  std::vector<RowPack> rowPacks;
+  Halide::Expr groupTiles; ///< Of a group, where rows are packed.
 };
 
 } // namespace attn::lowering

@@ -19,7 +19,8 @@ void Matrix::schedule() {
   tiles.split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
       .split(inPanel, vector, lane, lanes)
       .split(row, tile, inTile, rows, TailStrategy::GuardWithIf)
-      .split(tile, group, inGroup, static_cast<int>(plan.tiles), TailStrategy::GuardWithIf);
+      .split(tile, group, inGroup, rowPacks.empty() ? Halide::Expr(static_cast<int>(plan.tiles)) : groupTiles,
+             TailStrategy::GuardWithIf);
   Var secondTile("second_tile$"), inSecond("in_second$");
   std::vector<VarOrRVar> order = {lane, vector};
   if (second) {
@@ -32,7 +33,7 @@ void Matrix::schedule() {
     order.push_back(decidingLoops[dimension]);
   order.insert(order.end(), {panel, group});
   order.insert(order.end(), others.begin(), others.end());
-  tiles.reorder(order).vectorize(lane);
+  tiles.reorder(order).vectorize(lane).unroll(vector);
   // Not fused: what an index of a fused loop can be is a quotient, whose bounds Halide knows only where sizes are
   // positive.
   if (second)
@@ -51,6 +52,20 @@ void Matrix::schedule() {
       pack.func.bound_extent(*second, secondRows).reorder_storage(storage);
     }
     pack.func.update().vectorize(column, lanes).unroll(column);
+  }
+  for (RowPack &pack : rowPacks) {
+    // Eight terms of one tile after the other: so many lines are read side by side, and lines are written whole.
+    std::vector<Var> arguments = pack.func.args();
+    Var term = arguments[1], terms("terms$"), inTerms("in_terms$");
+    std::vector<VarOrRVar> loops = {pack.inTile, inTerms, pack.tile, terms};
+    for (const Var &argument : llvm::drop_begin(arguments, 2))
+      if (!argument.same_as(pack.tile))
+        loops.push_back(argument);
+    pack.func.compute_at(func, group).bound_extent(pack.inTile, rows);
+    pack.func.update()
+        .split(term, terms, inTerms, 8, TailStrategy::GuardWithIf)
+        .reorder(loops)
+        .vectorize(pack.inTile, rows);
   }
   auto tiled = [&](auto &&definition) {
     definition.vectorize(column, lanes).unroll(column).unroll(row);

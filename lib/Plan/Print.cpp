@@ -109,8 +109,9 @@ void Plan::print(llvm::raw_ostream &os) const {
     if (matrix.second)
       os << matrix.secondRows << ' ' << matrix.secondName << " x ";
     os << matrix.vectors * matrix.lanes << ' ' << matrix.columnName << ", panels of " << matrix.vectors * matrix.lanes
-       << ' ' << matrix.columnName << " packed for " << matrix.rows * matrix.tiles << ' ' << matrix.rowName
-       << ", sums in chains of " << matrix.chain << " and blocks of " << matrix.block << " terms\n";
+       << ' ' << matrix.columnName << (matrix.packsRows ? " and rows packed for at most " : " packed for ")
+       << matrix.rows * matrix.tiles << ' ' << matrix.rowName << ", sums in chains of " << matrix.chain
+       << " and blocks of " << matrix.block << " terms\n";
   }
   for (const ScatterPlan &scatter : scatters)
     os << "scatter " << scatter.name << ": each term of " << scatter.terms << " is added where it belongs along "
@@ -135,5 +136,6 @@ void Plan::printBlocks(llvm::raw_ostream &os) const {
     os << each.str() << '\n';
   for (const KeyRangePlan &range : ranges)
     os << "keys of " << range.name << ": visited " << range.possible
-       << (range.searched ? " from the first to the last seen" : "") << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
+       << (range.searched ? " from the first to the last seen" : "")
+       << (range.certain.empty() ? "" : "; without a mask ") << range.certain << '\n';
 }

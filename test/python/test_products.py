@@ -9,6 +9,7 @@ PRODUCTS = {
     "x[m, d] * w[d, e]": ("f32[D, E]", "md,de->me"),
     "x[m, d] * w[e, d]": ("f32[E, D]", "md,ed->me"),
 }
+APART = "attention f(x: f32[B, J, M], w: f32[B, J, E], s: f32[M]) {{\n  y[m{size}, e] = {formula}\n  return y\n}}\n"
 SHAPES = [(rows, columns, terms) for rows in (1, 2, 3, 6, 7, 63) for columns in (1, 31, 32, 65) for terms in (1, 25, 193)]
 
 
@@ -181,3 +182,29 @@ def test_columns_that_both_factors_have_by_strides():
     gate = torch.randn(1, 9, 21).expand(13, 9, 21)
     wanted = gate.double() * torch.einsum(equation, a.double(), b.double())
     torch.testing.assert_close(kernel(a, b, gate).double(), wanted, rtol=0, atol=4e-6 * wanted.abs().max().item())
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-linux-avx-avx2-fma-f16c-sse41"])
+def test_rows_that_lie_apart(target):
+    formula = "sum[b, j](exp(x[b, j, m]) * w[b, j, e]) * s[m] + sum[b, j](x[b, j, m] * w[b, j, e])"
+    kernel = attn.compile(APART.format(size="", formula=formula), target=target)
+    shapes = [(1, 1, 1, 1), (2, 7, 5, 3), (1, 300, 97, 33), (3, 65, 6, 16), (1, 2001, 13, 64), (2, 1000, 200, 40), (1, 50000, 9, 9)]
+    for batch, terms, rows, columns in [*shapes, (0, 4, 4, 4), (2, 0, 4, 4), (2, 4, 0, 4), (2, 4, 4, 0)]:
+        random = np.random.default_rng(terms)
+        x, w = random.standard_normal((batch, terms, rows)).astype("f"), random.standard_normal((batch, terms, columns)).astype("f")
+        s = random.standard_normal(rows).astype("f")
+        factor = np.exp(x.astype("d")) * s + x
+        magnitude = np.exp(x.astype("d")) * abs(s) + abs(x)
+        exact, scale = np.einsum("bjm,bje->me", factor, w), np.einsum("bjm,bje->me", magnitude, abs(w.astype("d")))
+        for given in (x, np.asfortranarray(x), x[:, :, ::-1].copy()[:, :, ::-1]):
+            assert (np.abs(kernel(given, w, s) - exact) <= 2e-6 * scale).all()
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-linux-avx-avx2-fma-f16c-sse41"])
+def test_rows_that_lie_apart_in_a_part_of_a_tensor(target):
+    kernel = attn.compile(APART.format(size=": M - 3", formula="s[m] + sum[b, j](x[b, j, m + 2] * w[b, j, e])"), target=target)
+    random = np.random.default_rng(0)
+    x, w, s = (random.standard_normal(shape).astype("f") for shape in ((2, 70, 40), (2, 70, 19), (40,)))
+    exact = s[:37, None] + np.einsum("bjm,bje->me", x[:, :, 2:39].astype("d"), w)
+    scale = abs(s[:37, None]) + np.einsum("bjm,bje->me", abs(x[:, :, 2:39].astype("d")), abs(w))
+    assert (np.abs(kernel(x, w, s) - exact) <= 2e-6 * scale).all()

@@ -153,6 +153,7 @@ struct MatrixPlan {
   unsigned secondRows = 1; ///< Rows of a register tile along `second`.
   unsigned vectors = 2;    ///< Vectors of columns of a register tile.
   unsigned tiles = 64;     ///< Register tiles, one below the other, for which a panel is packed.
+  bool packsRows = false;  ///< What rows give to neighbouring terms lies apart in memory, and is packed, too.
   unsigned chain = 24;     ///< Terms that are added in order.
   unsigned block = 192;    ///< Terms whose chains are added in order; blocks are added in f64.
 
@@ -188,6 +189,10 @@ struct UnreadPlan {
 /// Whether `value`, part of a term of `sum`, changes with the column (the last index of the statement) and the sum's
 /// own indices, but not with the row, which is the index at position `row`.
 bool isColumnFactor(mlir::Value value, ReduceOp sum, unsigned row);
+
+/// Whether `value`, part of a term of `sum`, changes with the row and with the sum's last index, but not with the
+/// column, and is made of rows that lie side by side in memory: those of neighbouring terms do not.
+bool isApartRowFactor(mlir::Value value, ReduceOp sum, unsigned row);
 
 /// Whether `op` is made of products of matrices, as the matrix plan wants them, however many rows they have; or of such
 /// sums without rows.
