@@ -719,3 +719,45 @@ attn.kernel @blocks(%x: !attn.tensor<[M, J], f32>, %wq: !attn.tensor<[D, J], f32
   }
   attn.return %out : !attn.tensor<[M, D], f32> as f32
 }
+
+// Digits of a key whose size is known are inside their dimensions, so the score is no tensor.
+// CHECK-LABEL: attn.kernel @windows
+// CHECK-NOT: attn.tensor "score"
+// CHECK: attn.return
+attn.kernel @windows(%q: !attn.tensor<[M, D], f32>,
+                     %k: !attn.tensor<[7, 7, D], f32>, %v: !attn.tensor<[7, 7, E], f32>) {
+  %score = attn.tensor "score"(%m: M, %i: 7, %j: 7) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%i, %j, %d] : !attn.tensor<[7, 7, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %weight = attn.tensor "weight"(%m: M, %i_j: 49) : f32 {
+    %0 = attn.reduce softmax(%i_j_0: 49) at (%i_j) : f32 {
+      %1 = attn.size 7
+      %2 = attn.floordiv %i_j_0, %1
+      %3 = attn.size 7
+      %4 = attn.mod %i_j_0, %3
+      %5 = attn.read %score[%m, %2, %4] : !attn.tensor<[M, 7, 7], f32>
+      attn.yield %5 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%i_j: 49) : f32 {
+      %1 = attn.size 7
+      %2 = attn.floordiv %i_j, %1
+      %3 = attn.size 7
+      %4 = attn.mod %i_j, %3
+      %5 = attn.read %weight[%m, %i_j] : !attn.tensor<[M, 49], f32>
+      %6 = attn.read %v[%2, %4, %e] : !attn.tensor<[7, 7, E], f32>
+      %7 = arith.mulf %5, %6 : f32
+      attn.yield %7 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}

@@ -85,3 +85,38 @@ TEST_F(Dependence, SizesAndRanges) {
   // Data may be anything, and D may be 0.
   EXPECT_FALSE(attn::isInRange(yielded(c.getBody()).getDefiningOp<attn::ReadOp>()));
 }
+
+TEST_F(Dependence, RangesOfSubscriptsWhoseSizesAreKnown) {
+  parse(R"(
+attn.kernel @f(%x: !attn.tensor<[13], f32>, %y: !attn.tensor<[N], f32>) {
+  %a = attn.tensor "a"(%p: 49, %i: 7, %n: N) : f32 {
+    %c6 = arith.constant 6 : i64
+    %c7 = arith.constant 7 : i64
+    %row = attn.floordiv %p, %c7
+    %column = attn.mod %p, %c7
+    %distance = arith.subi %row, %i : i64
+    %inside = arith.addi %distance, %c6 : i64
+    %0 = attn.read %x[%inside] : !attn.tensor<[13], f32>
+    %far = arith.addi %inside, %column : i64
+    %1 = attn.read %x[%far] : !attn.tensor<[13], f32>
+    %least = arith.minsi %far, %c6 : i64
+    %2 = attn.read %x[%least] : !attn.tensor<[13], f32>
+    %3 = attn.read %x[%distance] : !attn.tensor<[13], f32>
+    %one = arith.addi %i, %n : i64
+    %4 = attn.read %x[%one] : !attn.tensor<[13], f32>
+    %5 = attn.read %y[%i] : !attn.tensor<[N], f32>
+    %s1 = arith.addf %0, %1 : f32
+    %s2 = arith.addf %s1, %2 : f32
+    %s3 = arith.addf %s2, %3 : f32
+    %s4 = arith.addf %s3, %4 : f32
+    %s5 = arith.addf %s4, %5 : f32
+    attn.yield %s5 : f32
+  }
+  attn.return %a : !attn.tensor<[49, 7, N], f32> as f32
+})");
+  std::vector<bool> found;
+  for (attn::ReadOp read : tensor("a").getBody().getOps<attn::ReadOp>())
+    found.push_back(attn::isInRange(read));
+  // 0 to 12; to 18; that at most 6; -6 to 6; of a size that is not known; in a dimension whose size is not.
+  EXPECT_THAT(found, testing::ElementsAre(true, false, true, false, false, false));
+}

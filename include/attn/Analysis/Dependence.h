@@ -82,8 +82,9 @@ struct TwoDigits {
 };
 
 /// Whether a subscript stays inside a dimension of this size whatever the arguments are, so that the clamp of attn.read
-/// does nothing: it is an index variable of that size, a constant below a constant size, a remainder of a division by
-/// the size, n // B for an index n of the size times B, or a number of two digits in a dimension of as many numbers.
+/// does nothing: it is an index variable of that size, a remainder of a division by the size, n // B for an index n of
+/// the size times B, a number of two digits in a dimension of as many numbers, or between 0 and a constant size for all
+/// values of index variables whose sizes are constants.
 bool isInRange(mlir::Value subscript, SizeAttr size);
 
 /// Whether that holds of every subscript of `read`.
