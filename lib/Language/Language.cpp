@@ -81,9 +81,9 @@ static bool checkOptions(const File &file, const LanguageOptions &options, Diagn
     fail(formatv("--dtype={0}: the dtype must be f32, bf16 or f16", options.dtype));
   for (const auto &size : options.sizes)
     if (size.second < 0)
-      fail(formatv("--set {0}={1}: a size cannot be negative", size.first(), size.second));
+      fail(formatv("size `{0}` is set to {1}, but cannot be negative", size.first(), size.second));
     else if (size.second > longestDimension)
-      fail(formatv("--set {0}={1}: a size is at most {2}", size.first(), size.second, longestDimension));
+      fail(formatv("size `{0}` is set to {1}, but can be at most {2}", size.first(), size.second, longestDimension));
   return areRight;
 }
 
@@ -92,7 +92,7 @@ static void checkSetSizes(const Kernel &first, const LanguageOptions &options, l
   std::vector<StringRef> names(known.begin(), known.end());
   for (const auto &size : options.sizes)
     if (!llvm::is_contained(known, size.first()))
-      diagnostics.error(first.name, formatv("--set {0}={1}: there is no size `{0}`", size.first(), size.second))
+      diagnostics.error(first.name, formatv("size `{0}` is set to {1}, but there is no such size", size.first(), size.second))
           .suggest(size.first(), names)
           .help(formatv("the sizes are {0}", quotedList(known)));
 }

@@ -104,7 +104,9 @@ ExpressionPtr ExpressionParser::parseSubscript() {
   if (!parseExpressions(node->subscripts, TokenKind::RBracket, opened))
     return nullptr;
   if (at(TokenKind::LParen)) {
+    // Not of the short ones: `mean` is near `min`.
     diagnostics.error(node->text, formatv("`{0}` is no reduction", node->name))
+        .suggest(node->name, {"logsumexp", "softmax"})
         .help("there are sum, max, min, logsumexp and softmax");
     return nullptr;
   }

@@ -211,7 +211,7 @@ def test_which_kernel_must_be_said():
 
 
 def test_a_negative_size():
-    with pytest.raises(attn.CompileError, match=r"^<source>:2:11: error: --set D=-1: a size cannot be negative\n"):
+    with pytest.raises(attn.CompileError, match=r"^<source>:2:11: error: size `D` is set to -1, but cannot be negative\n"):
         attn.compile(SPEC, sizes={"D": -1})
 
 

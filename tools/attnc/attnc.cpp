@@ -113,12 +113,16 @@ static int readNumber(llvm::StringRef option, llvm::StringRef text, std::map<std
   int64_t number;
   if (name.empty() || value.getAsInteger(10, number) || number < 0)
     return fail(option + " needs NAME=INT with an integer of at least 0, but was given '" + text + "'");
-  numbers[name.str()] = number;
+  auto [known, isNew] = numbers.insert({name.str(), number});
+  if (!isNew)
+    return fail(option + " gives " + name + " twice: " + llvm::Twine(known->second) + " and " + llvm::Twine(number));
   return 0;
 }
 
 /// The options of both commands. Returns the exit status.
 static int readOptions(attn::CompileOptions &options) {
+  if (output.getNumOccurrences() && output.empty())
+    return fail("-o needs a path, but was given ''");
   options.kernel = kernel;
   options.dtype = dtype;
   options.name = input == "-" ? "<stdin>" : input.getValue();
@@ -190,6 +194,8 @@ static int compile(llvm::StringRef source) {
     for (llvm::StringRef name : llvm::split(gradient, ','))
       if (!name.empty())
         options.gradient->push_back(name.str());
+      else if (!gradient.empty())
+        return fail("--grad needs the names of inputs with a comma between two, but was given '" + gradient + "'");
   }
   for (llvm::StringRef setting : plan) {
     if (!options.plan)
