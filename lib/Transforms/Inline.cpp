@@ -95,6 +95,18 @@ static BlockArgument likelyQuery(const Root &root) {
   return root.query || root.rows.empty() ? root.query : root.rows.back();
 }
 
+/// Whether a number of keys that is known, which are others for each row of `rows`, have their values in the terms of
+/// `sum`: each row of values is multiplied alone, and what the scores are is computed again for each vector of columns.
+static bool isOfFewKeysEach(ReduceOp sum, const IndexSet &rows, BlockArgument column) {
+  if (sum.getSizes().size() != 1 || !sum.getSize(0).isConstant())
+    return false;
+  IndexSet ofValues;
+  for (const Factor &factor : Product::of(yielded(sum.getBody())).factors)
+    if (factor.indices.contains(column))
+      ofValues.insert_range(factor.indices);
+  return !ofValues.empty() && llvm::all_of(rows, [&](BlockArgument row) { return ofValues.contains(row); });
+}
+
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
   TensorOp tensor = source(read);
@@ -115,6 +127,8 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
     if (!isWeighted)
       return false;
     if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum, indices.back()))
+      return false;
+    if ((hasReduction(tensor) || isNonlinear(tensor)) && isOfFewKeysEach(sum, used, indices.back()))
       return false;
   }
   if (isLayerOfPairs(root, layersWait ? BlockArgument() : likelyQuery(root), read, tensor))

@@ -35,9 +35,16 @@ TensorOp attn::inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
   return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
 }
 
+/// Whether `op` calls a function of more than sizes: sqrt(D) is a number that a loop begins with.
+static bool callsFunction(Operation &op) {
+  return isFunction(&op) && llvm::any_of(op.getOperands(), [](Value operand) {
+           return !dependence(operand).empty() || anyInSlice(operand, llvm::IsaPred<ReadOp>);
+         });
+}
+
 bool attn::isCheap(TensorOp tensor) {
   return llvm::none_of(tensor.getBody().front(),
-                       [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || isFunction(&op); });
+                       [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || callsFunction(op); });
 }
 
 bool attn::hasReduction(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
