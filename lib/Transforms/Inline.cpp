@@ -17,7 +17,8 @@
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
 //      storing it would take M·N memory. What stays is what depends on one of the two only (projections, norms), a
-//      linear layer of pairs that are there, and an output that sums function calls: it is stored anyway. Into the
+//      linear layer of pairs that are there, an output that sums function calls: it is stored anyway; and what a
+//      known number of keys costs, where each row has keys of its own (`v[m // 64 * 64 + n, e]`, n below 64). Into the
 //      total of a row goes what is left then of the scores that a root has taken in, if only totals read it.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. So do terms of
 //      a running total, unless they are reductions. Sums whose terms have places stay by themselves.

@@ -761,3 +761,73 @@ attn.kernel @windows(%q: !attn.tensor<[M, D], f32>,
   }
   attn.return %out : !attn.tensor<[M, E], f32> as f32
 }
+
+// Each row has 64 keys of its own, so its sum is no product of matrices, and would compute the scores again for each
+// vector of columns: they stay.
+// CHECK-LABEL: attn.kernel @few
+// CHECK: attn.tensor "score"(%m: M, %n: 64)
+// CHECK: attn.tensor "out"
+// CHECK: attn.read %score[%m, %n]
+// CHECK: attn.return
+attn.kernel @few(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %score = attn.tensor "score"(%m: M, %n: 64) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[M, D], f32>
+      %c64_i64 = arith.constant 64 : i64
+      %2 = attn.floordiv %m, %c64_i64
+      %c64_i64_0 = arith.constant 64 : i64
+      %3 = arith.muli %2, %c64_i64_0 : i64
+      %4 = arith.addi %3, %n : i64
+      %5 = attn.read %k[%4, %d] : !attn.tensor<[N, D], f32>
+      %6 = arith.mulf %1, %5 : f32
+      attn.yield %6 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: 64) : f32 {
+      %1 = attn.read %score[%m, %n] : !attn.tensor<[M, 64], f32>
+      %2 = math.tanh %1 : f32
+      %c64_i64 = arith.constant 64 : i64
+      %3 = attn.floordiv %m, %c64_i64
+      %c64_i64_0 = arith.constant 64 : i64
+      %4 = arith.muli %3, %c64_i64_0 : i64
+      %5 = arith.addi %4, %n : i64
+      %6 = attn.read %v[%5, %e] : !attn.tensor<[N, E], f32>
+      %7 = arith.mulf %2, %6 : f32
+      attn.yield %7 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}
+
+// A root of a size is a number that a loop begins with: what is divided by it costs no more than a product.
+// CHECK-LABEL: attn.kernel @part
+// CHECK-NOT: attn.tensor "part"
+// CHECK: attn.return
+attn.kernel @part(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %w: !attn.tensor<[M, N], f32>, %at: !attn.tensor<[N], i32>) {
+  %part = attn.tensor "part"(%n: N, %d: D) : f32 {
+    %c0_i64 = arith.constant 0 : i64
+    %0 = attn.read %w[%c0_i64, %n] : !attn.tensor<[M, N], f32>
+    %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+    %2 = arith.mulf %0, %1 : f32
+    %D = attn.size D
+    %3 = arith.sitofp %D : i64 to f32
+    %4 = math.sqrt %3 : f32
+    %5 = arith.divf %2, %4 : f32
+    attn.yield %5 : f32
+  }
+  %out = attn.tensor "out"(%a: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %part[%n, %d] : !attn.tensor<[N, D], f32>
+      attn.yield %1 : f32
+    } where {
+      %1 = attn.read %at[%n] : !attn.tensor<[N], i32>
+      %2 = arith.cmpi eq, %1, %a : i64
+      attn.yield %2 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, D], f32> as f32
+}

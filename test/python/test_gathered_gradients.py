@@ -257,3 +257,33 @@ def test_keys_that_an_index_gathers():
         for single, double in zip(found, exact):
             wanted = double.grad.float()
             torch.testing.assert_close(single.grad, wanted, rtol=1e-4, atol=4e-6 * max(wanted.abs().max().item(), 0.1))
+
+
+BLOCK_LOCAL = """attention block_local[C = 8](x: f32[B, M, D], w: f32[D, D], k: f32[B, M, D], v: f32[B, M, D]) {
+  q[b, m, d] = sum[i: D](x[b, m, i] * w[i, d]) / sqrt(D)
+  score[b, m, n: 2 * C] = sum[d](q[b, m, d] * k[b, m // C * C + n - C, d])
+  weight[b, m, n] = softmax[n](score[b, m, n] where m // C * C + n - C >= 0 and m // C * C + n - C <= m)
+  out[b, m, d] = sum[n](weight[b, m, n] * v[b, m // C * C + n - C, d])
+  return out
+}
+"""
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 8, 33, 64])
+def test_blocks_that_see_themselves_and_the_one_before(tokens):
+    random = np.random.default_rng(tokens)
+    inputs = [random.standard_normal(shape).astype("f") for shape in ((2, tokens, 12), (12, 12), (2, tokens, 12), (2, tokens, 12))]
+    ours = [torch.from_numpy(value).requires_grad_() for value in inputs]
+    exact = [torch.from_numpy(value).double().requires_grad_() for value in inputs]
+    x, w, k, v = exact
+    m, n = torch.arange(tokens)[:, None], torch.arange(tokens)
+    seen = (n >= m // 8 * 8 - 8) & (n <= m)
+    scores = ((x @ w / 12**0.5) @ k.transpose(1, 2)).masked_fill(~seen, -torch.inf)
+    expected = scores.softmax(-1) @ v
+    found = attn.compile(BLOCK_LOCAL)(*ours)
+    gradient = torch.from_numpy(random.standard_normal((2, tokens, 12)))
+    expected.backward(gradient)
+    found.backward(gradient.float())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=2e-6)
+    for value, reference in zip(ours, exact):
+        torch.testing.assert_close(value.grad.double(), reference.grad, rtol=1e-5, atol=2e-6 * max(1, float(reference.grad.abs().max())))
