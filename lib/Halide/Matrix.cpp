@@ -46,7 +46,8 @@ private:
 };
 
 Matrix::Matrix(StepLowering &kernel, const MatrixPlan &plan, DefinitionOpInterface op)
-    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op), oneBlock(isShort()) {
+    : func(kernel.uniqueName(op.getName())), kernel(kernel), plan(plan), op(op), oneBlock(isShort()),
+      groupTiles(static_cast<int>(plan.tiles)) {
   vars = loopsAlong(op.getIndices());
   unsigned rank = vars.size();
   column = vars[0];
@@ -275,14 +276,11 @@ Expr Matrix::packRows(mlir::Value value, ReduceOp reduce, const Environment &env
   form.add(tile, row / rows);
   Func pack = definePack(form, "_rows", value, op.getBody().getArgument(plan.row), inTile, tile * rows + inTile, reduce,
                          environment);
-  Expr terms = 1;
-  for (mlir::BlockArgument index : reduce.getBody().getArguments())
-    terms *= kernel.values(index).count;
   // A group's packs have a megabyte at most, unless one tile's have more.
-  Expr most = Halide::clamp((1 << 20) / static_cast<int>(sizeof(float)) / rows / Halide::max(terms, 1), 1,
-                            static_cast<int>(plan.tiles));
-  Expr group = kernel.derivedSize("group_tiles", most, 1);
-  groupTiles = rowPacks.empty() ? group : Halide::min(groupTiles, group);
+  Expr tiles = (1 << 20) / static_cast<int>(sizeof(float)) / rows;
+  for (mlir::BlockArgument index : reduce.getBody().getArguments())
+    tiles /= Halide::max(kernel.values(index).count, 1);
+  groupTiles = kernel.derivedSize("group_tiles", Halide::min(tiles, groupTiles), 1);
   rowPacks.push_back({pack, inTile, tile});
   return pack(form.call);
 }

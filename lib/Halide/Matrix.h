@@ -85,7 +85,7 @@ private:
     Halide::Var inTile, tile;
   };
   std::vector<RowPack> rowPacks;
-  Halide::Expr groupTiles; ///< Of a group, where rows are packed.
+  Halide::Expr groupTiles; ///< Of a group: fewer than the plan has where packs of rows would be large.
 };
 
 } // namespace attn::lowering

@@ -19,8 +19,7 @@ void Matrix::schedule() {
   tiles.split(column, panel, inPanel, columns(), TailStrategy::GuardWithIf)
       .split(inPanel, vector, lane, lanes)
       .split(row, tile, inTile, rows, TailStrategy::GuardWithIf)
-      .split(tile, group, inGroup, rowPacks.empty() ? Halide::Expr(static_cast<int>(plan.tiles)) : groupTiles,
-             TailStrategy::GuardWithIf);
+      .split(tile, group, inGroup, groupTiles, TailStrategy::GuardWithIf);
   Var secondTile("second_tile$"), inSecond("in_second$");
   std::vector<VarOrRVar> order = {lane, vector};
   if (second) {

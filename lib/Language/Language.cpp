@@ -92,7 +92,8 @@ static void checkSetSizes(const Kernel &first, const LanguageOptions &options, l
   std::vector<StringRef> names(known.begin(), known.end());
   for (const auto &size : options.sizes)
     if (!llvm::is_contained(known, size.first()))
-      diagnostics.error(first.name, formatv("size `{0}` is set to {1}, but there is no such size", size.first(), size.second))
+      diagnostics
+          .error(first.name, formatv("size `{0}` is set to {1}, but there is no such size", size.first(), size.second))
           .suggest(size.first(), names)
           .help(formatv("the sizes are {0}", quotedList(known)));
 }

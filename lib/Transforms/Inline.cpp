@@ -75,7 +75,9 @@ TensorOp Inline::source(ReadOp read) {
 }
 
 /// Whether `sum`, which is no root yet, may be a matrix product, whose factor `tensor` is stored: it follows what is
-/// stored, or sums and products of reductions. What it reads for each of its elements counts with it.
+/// stored, or sums and products of reductions. What it reads for each of its elements counts with it. A score that is
+/// divided by sqrt(D) looks like a projection that is, and has M·N elements: only beside keys that each row has for
+/// itself, at a place that row and column say, it cannot be one.
 bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
   SmallVector<TensorOp> formula = {tensor};
   for (unsigned next = 0; next != formula.size(); ++next)
@@ -87,8 +89,19 @@ bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
         return true;
       formula.push_back(part);
     }
+  auto isScaledBySize = [](TensorOp part) {
+    return llvm::any_of(part.getBody().front(), [](Operation &op) { return isFunction(&op); });
+  };
+  auto hasOwnPlace = [&](ReadOp read) {
+    return llvm::any_of(read.getSubscripts(), [&](Value subscript) {
+      IndexSet says = dependence(subscript);
+      return !isa<BlockArgument>(subscript) && says.contains(column) && says.size() > 1;
+    });
+  };
+  bool isOfScores = llvm::none_of(sum.getBody().getOps<ReadOp>(), hasOwnPlace);
   return llvm::any_of(formula, hasReduction) && llvm::none_of(formula, isNonlinear) &&
-         !isFunctionIn(sum, tensor, column) && !sum.isConditional();
+         !(isOfScores && llvm::any_of(formula, isScaledBySize)) && !isFunctionIn(sum, tensor, column) &&
+         !sum.isConditional();
 }
 
 /// The query, or what may be one where no key shows it: scores that are read have all indices.

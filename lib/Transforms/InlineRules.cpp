@@ -35,6 +35,17 @@ TensorOp attn::inlinable(ReadOp read, const llvm::DenseSet<Value> &roots) {
   return type.getElementType() == type.getComputeType() ? tensor : TensorOp();
 }
 
+bool attn::readsEachElement(ReadOp read, TensorOp tensor) {
+  return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
+}
+
+/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
+/// than what is stored already.
+static bool followsStored(TensorOp tensor) {
+  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(),
+                      [&](ReadOp read) { return readsEachElement(read, tensor); });
+}
+
 /// Whether `op` calls a function of more than sizes: sqrt(D) is a number that a loop begins with.
 static bool callsFunction(Operation &op) {
   return isFunction(&op) && llvm::any_of(op.getOperands(), [](Value operand) {
@@ -42,22 +53,25 @@ static bool callsFunction(Operation &op) {
          });
 }
 
+/// A division by sqrt(D) is none where the tensor has more elements than each that it reads: they would be stored for
+/// it.
 bool attn::isCheap(TensorOp tensor) {
-  return llvm::none_of(tensor.getBody().front(),
-                       [](Operation &op) { return isa<ReduceOp, DropoutOp>(op) || callsFunction(op); });
+  bool countsAll = followsStored(tensor);
+  return llvm::none_of(tensor.getBody().front(), [&](Operation &op) {
+    return isa<ReduceOp, DropoutOp>(op) || (countsAll ? isFunction(&op) : callsFunction(op));
+  });
 }
 
 bool attn::hasReduction(TensorOp tensor) { return !tensor.getBody().front().getOps<ReduceOp>().empty(); }
 
-/// Whether `op` is more than a sum or a product of the numbers that it is given. Those that are the same everywhere, such
-/// as sqrt(D), are none of these.
+/// Whether `op` is more than a sum or a product of the numbers that it is given. Those that are the same everywhere,
+/// such as sqrt(D), are none of these.
 static bool isNonlinear(Operation *op) {
   if (isa<ReduceOp, ReadOp, SizeOp, YieldOp, arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::DivFOp, arith::NegFOp>(
           op))
     return false;
-  return llvm::any_of(op->getOperands(), [](Value operand) {
-    return isa<FloatType>(operand.getType()) && !dependence(operand).empty();
-  });
+  return llvm::any_of(op->getOperands(),
+                      [](Value operand) { return isa<FloatType>(operand.getType()) && !dependence(operand).empty(); });
 }
 
 bool attn::isNonlinear(TensorOp tensor) {
@@ -81,17 +95,6 @@ bool attn::isFunctionIn(ReduceOp sum, TensorOp tensor, BlockArgument column) {
     readers += reads;
   }
   return readers > 1;
-}
-
-bool attn::readsEachElement(ReadOp read, TensorOp tensor) {
-  return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
-}
-
-/// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
-/// than what is stored already.
-static bool followsStored(TensorOp tensor) {
-  return llvm::any_of(tensor.getBody().front().getOps<ReadOp>(),
-                      [&](ReadOp read) { return readsEachElement(read, tensor); });
 }
 
 bool attn::divides(ReadOp read, TensorOp tensor) {
