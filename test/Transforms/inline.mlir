@@ -802,7 +802,8 @@ attn.kernel @few(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %
   attn.return %out : !attn.tensor<[M, E], f32> as f32
 }
 
-// A root of a size is a number that a loop begins with: what is divided by it costs no more than a product.
+// A root of a size is a number that a loop begins with: a product of two vectors that is divided by it is not stored
+// for that.
 // CHECK-LABEL: attn.kernel @part
 // CHECK-NOT: attn.tensor "part"
 // CHECK: attn.return
@@ -810,7 +811,7 @@ attn.kernel @part(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, 
   %part = attn.tensor "part"(%n: N, %d: D) : f32 {
     %c0_i64 = arith.constant 0 : i64
     %0 = attn.read %w[%c0_i64, %n] : !attn.tensor<[M, N], f32>
-    %1 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+    %1 = attn.read %k[%c0_i64, %d] : !attn.tensor<[N, D], f32>
     %2 = arith.mulf %0, %1 : f32
     %D = attn.size D
     %3 = arith.sitofp %D : i64 to f32
