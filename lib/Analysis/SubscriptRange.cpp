@@ -3,8 +3,7 @@
 #include "attn/Analysis/Dependence.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "llvm/Support/CheckedArithmetic.h"
-#include "llvm/Support/MathExtras.h"
+#include "mlir/Interfaces/Utils/InferIntRangeCommon.h"
 
 using namespace mlir;
 using namespace attn;
@@ -36,64 +35,39 @@ static bool areDigitsInRange(Value value, SizeAttr size) {
          indexSize(digits->low) == size.getRhs();
 }
 
-namespace {
-/// The least and the greatest of what an integer may be.
-struct Bounds {
-  int64_t least, greatest;
-};
-} // namespace
-
-/// What `a` and `b` give by `operation`, which is least and greatest where they are; nothing where 64 bits do not hold
-/// it.
-static std::optional<Bounds> combine(Bounds a, Bounds b,
-                                     llvm::function_ref<std::optional<int64_t>(int64_t, int64_t)> operation) {
-  std::optional<Bounds> result;
-  for (int64_t x : {a.least, a.greatest})
-    for (int64_t y : {b.least, b.greatest}) {
-      std::optional<int64_t> value = operation(x, y);
-      if (!value)
-        return std::nullopt;
-      result =
-          result ? Bounds{std::min(result->least, *value), std::max(result->greatest, *value)} : Bounds{*value, *value};
-    }
-  return result;
-}
-
-/// Between which numbers `value` is, if the sizes that say it are known and it is made of at most `steps` numbers, which
-/// are counted: what a formula uses twice is looked at twice.
-static std::optional<Bounds> boundsOf(Value value, unsigned &steps) {
-  if (steps == 0)
-    return std::nullopt;
+/// Between which numbers `value` is, as sizes that are known say; any where they do not, or where it is made of more
+/// than `steps` numbers, which are counted: what a formula uses twice is looked at twice.
+static ConstantIntRanges rangeOf(Value value, unsigned &steps) {
+  ConstantIntRanges any = ConstantIntRanges::maxRange(64);
+  auto between = [](int64_t least, int64_t greatest) {
+    return ConstantIntRanges::fromSigned(APInt(64, least, /*isSigned=*/true), APInt(64, greatest, /*isSigned=*/true));
+  };
+  if (steps == 0 || !value.getType().isInteger(64))
+    return any;
   --steps;
   if (auto index = dyn_cast<BlockArgument>(value)) {
     SizeAttr size = indexSize(index);
-    return size.isConstant() && size.getValue() > 0 ? std::optional(Bounds{0, size.getValue() - 1}) : std::nullopt;
+    return size.isConstant() && size.getValue() > 0 ? between(0, size.getValue() - 1) : any;
   }
   if (std::optional<SizeAttr> size = sizeOf(value); size && size->isConstant())
-    return Bounds{size->getValue(), size->getValue()};
+    return between(size->getValue(), size->getValue());
   Operation *op = value.getDefiningOp();
-  if (op->getNumOperands() != 2)
-    return std::nullopt;
-  auto isKnown = [](Operation *op) {
-    return isa<arith::AddIOp, arith::SubIOp, arith::MulIOp, FloorDivOp, ModOp, arith::MinSIOp, arith::MaxSIOp>(op);
-  };
-  std::optional<Bounds> a = isKnown(op) ? boundsOf(op->getOperand(0), steps) : std::nullopt;
-  std::optional<Bounds> b = a ? boundsOf(op->getOperand(1), steps) : std::nullopt;
-  if (!b || (isa<FloorDivOp, ModOp>(op) && b->least <= 0))
-    return std::nullopt;
-  if (isa<ModOp>(op))
-    return Bounds{0, b->greatest - 1};
-  return combine(*a, *b, [&](int64_t x, int64_t y) -> std::optional<int64_t> {
-    if (isa<arith::AddIOp>(op))
-      return llvm::checkedAdd(x, y);
-    if (isa<arith::SubIOp>(op))
-      return llvm::checkedSub(x, y);
-    if (isa<arith::MulIOp>(op))
-      return llvm::checkedMul(x, y);
-    if (isa<FloorDivOp>(op))
-      return llvm::divideFloorSigned(x, y);
-    return isa<arith::MinSIOp>(op) ? std::min(x, y) : std::max(x, y);
-  });
+  if (!isa<arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::MinSIOp, arith::MaxSIOp, FloorDivOp, ModOp>(op))
+    return any;
+  ConstantIntRanges operands[] = {rangeOf(op->getOperand(0), steps), rangeOf(op->getOperand(1), steps)};
+  if (isa<arith::AddIOp>(op))
+    return intrange::inferAdd(operands);
+  if (isa<arith::SubIOp>(op))
+    return intrange::inferSub(operands);
+  if (isa<arith::MulIOp>(op))
+    return intrange::inferMul(operands);
+  if (isa<arith::MinSIOp>(op))
+    return intrange::inferMinS(operands);
+  if (isa<arith::MaxSIOp>(op))
+    return intrange::inferMaxS(operands);
+  if (!operands[1].smin().isStrictlyPositive())
+    return any;
+  return isa<FloorDivOp>(op) ? intrange::inferFloorDivS(operands) : between(0, operands[1].smax().getSExtValue() - 1);
 }
 
 bool attn::isInRange(Value subscript, SizeAttr size) {
@@ -103,9 +77,11 @@ bool attn::isInRange(Value subscript, SizeAttr size) {
     return true;
   if (isQuotientInRange(subscript, size) || areDigitsInRange(subscript, size))
     return true;
+  if (!size.isConstant())
+    return false;
   unsigned steps = 64;
-  std::optional<Bounds> bounds = size.isConstant() ? boundsOf(subscript, steps) : std::nullopt;
-  return bounds && bounds->least >= 0 && bounds->greatest < size.getValue();
+  ConstantIntRanges range = rangeOf(subscript, steps);
+  return range.smin().isNonNegative() && range.smax().slt(size.getValue());
 }
 
 bool attn::isInRange(ReadOp read) {

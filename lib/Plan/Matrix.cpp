@@ -143,12 +143,8 @@ static unsigned rowsOfTile(SizeAttr size, const Machine &machine) {
 static bool hasRowsApart(DefinitionOpInterface op, llvm::ArrayRef<ReduceOp> sums, unsigned row,
                          const Machine &machine) {
   auto isApart = [&](ReduceOp sum) {
-    return sum.getBody()
-        .walk([&](ReadOp read) {
-          return isApartRowFactor(read.getResult(), sum, row) ? mlir::WalkResult::interrupt()
-                                                              : mlir::WalkResult::advance();
-        })
-        .wasInterrupted();
+    return llvm::any_of(sum.getBody().getOps<ReadOp>(),
+                        [&](ReadOp read) { return isApartRowFactor(read.getResult(), sum, row); });
   };
   return machine.vectorRegisters < 32 && !readsPairs(op) && !PlacedSum::of(op) && llvm::any_of(sums, isApart);
 }
