@@ -87,7 +87,8 @@ static std::pair<llvm::SmallVector<mlir::BlockArgument>, Halide::Region> rowsOf(
                                                                                 const BoundedMask &mask) {
   llvm::SmallVector<mlir::BlockArgument> rows;
   Halide::Region ranges;
-  for (mlir::BlockArgument index : llvm::reverse(inOrder(dependence(mask.condition))))
+  llvm::SmallVector<mlir::BlockArgument> all = inOrder(dependence(mask.condition));
+  for (mlir::BlockArgument index : llvm::reverse(all))
     if (index != mask.key) {
       auto [first, count] = step.values(index);
       rows.push_back(index);

@@ -1,4 +1,4 @@
-//===- Division.cpp - Integer division in lanes ----------------------------===//
+//===- Division.cpp - Integer division in double precision -----------------===//
 
 #include "Division.h"
 
@@ -9,7 +9,7 @@ namespace attn::lowering {
 
 namespace {
 /// As Halide divides: the remainder is not negative and less than the divisor's magnitude, and divided by 0 all is 0.
-class DivideInLanes : public IRMutator {
+class DivideInDoubles : public IRMutator {
   using IRMutator::visit;
 
   /// `make` of the divisor, once for all lanes where they share it.
@@ -18,10 +18,29 @@ class DivideInLanes : public IRMutator {
     return shared ? Broadcast::make(make(shared->value), shared->lanes) : make(divisor);
   }
 
-  static bool applies(const Expr &dividend, const Expr &divisor) {
+  bool applies(const Expr &dividend, const Expr &divisor) const {
     Type type = dividend.type();
-    return type.is_int() && type.bits() == 32 && type.is_vector() && !is_const(divisor);
+    bool changes = type.is_scalar() && (expr_uses_vars(dividend, changing) || expr_uses_vars(divisor, changing));
+    return type.is_int() && type.bits() == 32 && !is_const(divisor) && !changes;
   }
+
+  Stmt visit(const For *op) override {
+    Expr min = mutate(op->min), extent = mutate(op->extent);
+    Scope<> outside = std::move(changing);
+    changing = Scope<>();
+    changing.push(op->name);
+    Stmt body = mutate(op->body);
+    changing = std::move(outside);
+    return For::make(op->name, min, extent, op->for_type, op->partition_policy, op->device_api, body);
+  }
+
+  template <typename Let> auto visitLet(const Let *op) -> decltype(Let::make(op->name, op->value, op->body)) {
+    Expr value = mutate(op->value);
+    ScopedBinding<> changes(expr_uses_vars(value, changing), changing, op->name);
+    return Let::make(op->name, value, mutate(op->body));
+  }
+  Expr visit(const Let *op) override { return visitLet(op); }
+  Stmt visit(const LetStmt *op) override { return visitLet(op); }
 
   static Expr quotient(const Expr &dividend, const Expr &divisor) {
     Type type = dividend.type(), wide = Float(64, type.lanes());
@@ -46,9 +65,11 @@ class DivideInLanes : public IRMutator {
       return Mod::make(a, b);
     return select(b == 0, make_zero(a.type()), a - quotient(a, b) * b);
   }
+
+  Scope<> changing; ///< In each pass of the innermost loop.
 };
 } // namespace
 
-void divideInLanes(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new DivideInLanes); }
+void divideInDoubles(Pipeline &pipeline) { pipeline.add_custom_lowering_pass(new DivideInDoubles); }
 
 } // namespace attn::lowering

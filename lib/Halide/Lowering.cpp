@@ -170,7 +170,7 @@ private:
       lowerPairs(implementation->pipeline);
       lowerLanes(implementation->pipeline);
       transposeCopies(implementation->pipeline);
-      divideInLanes(implementation->pipeline);
+      divideInDoubles(implementation->pipeline);
       unmask(implementation->pipeline, step.accumulators);
     }
     implementation->inputs = step.inputs;

@@ -199,7 +199,8 @@ Expr Tile::addWidened(mlir::Value value, const Environment &environment) {
   llvm::SmallVector<Expr> sizes;
   std::vector<Var> variables;
   std::vector<Expr> element, call;
-  for (mlir::BlockArgument index : llvm::reverse(inOrder(dependence(value)))) {
+  llvm::SmallVector<mlir::BlockArgument> all = inOrder(dependence(value));
+  for (mlir::BlockArgument index : llvm::reverse(all)) {
     if (!isOfTerm(index, environment))
       continue;
     indices.push_back(index);
