@@ -23,6 +23,10 @@
 //
 //   feature[n, r] = exp(sum[d](w[r, d] * k[n, d]) - sum[d](k[n, d] ** 2) / 2)
 //
+// and for reductions that are the same for all terms of another one:
+//
+//   total[m] = sum[n](s[m, n] / sqrt(sum[j](s[m, j] ** 2)))
+//
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
@@ -111,6 +115,17 @@ static bool isMatrixProduct(ReduceOp sum, TensorOp tensor) {
   });
 }
 
+/// Makes a tensor of a reduction in `tensor`, which is the same for `what`.
+static void hoistReduction(ReduceOp reduce, TensorOp tensor, StringRef what) {
+  OpBuilder builder(reduce);
+  Value element = hoist(reduce.getResult(), tensor, (tensor.getName() + "_row").str(), builder);
+  noteRewrite(tensor, "hoist",
+              "a reduction in '" + tensor.getName() + "' is the same for " + what.str() +
+                  "; it is computed once, as '" + tensorName(element.getDefiningOp<ReadOp>().getTensor()) + "'");
+  reduce.replaceAllUsesWith(element);
+  reduce.erase();
+}
+
 /// Makes tensors of what is reduced once for a row, where the other reductions are products of matrices.
 static void hoistRows(TensorOp tensor) {
   SmallVector<ReduceOp> rows;
@@ -126,15 +141,27 @@ static void hoistRows(TensorOp tensor) {
   }
   if (products == 0 || rows.empty() || isStoredWithPairs(tensor))
     return;
-  for (ReduceOp reduce : rows) {
-    OpBuilder builder(reduce);
-    Value element = hoist(reduce.getResult(), tensor, (tensor.getName() + "_row").str(), builder);
-    noteRewrite(tensor, "hoist",
-                "a reduction in '" + tensor.getName() + "' is the same for a whole row; it is computed once, as '" +
-                    tensorName(element.getDefiningOp<ReadOp>().getTensor()) + "'");
-    reduce.replaceAllUsesWith(element);
-    reduce.erase();
-  }
+  for (ReduceOp reduce : rows)
+    hoistReduction(reduce, tensor, "a whole row");
+}
+
+/// Makes tensors of reductions that are the same for all terms of another one.
+static void hoistFromTerms(TensorOp tensor) {
+  if (isStoredWithPairs(tensor) || PlacedSum::of(tensor) || Scan::of(tensor))
+    return;
+  SmallVector<ReduceOp> same;
+  tensor.getBody().walk<WalkOrder::PreOrder>([&](ReduceOp reduce) {
+    bool isOfElement = isa<FloatType>(reduce.getType()) &&
+                       llvm::all_of(dependence(reduce.getResult()), [&](BlockArgument index) {
+                         return index.getOwner() == &tensor.getBody().front();
+                       });
+    if (!isOfElement || !isa<ReduceOp>(reduce->getParentOp()))
+      return WalkResult::advance();
+    same.push_back(reduce);
+    return WalkResult::skip();
+  });
+  for (ReduceOp reduce : same)
+    hoistReduction(reduce, tensor, "all terms of another one");
 }
 
 namespace {
@@ -151,6 +178,7 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
     for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
       if (!tensor.getBody().getArguments().empty()) {
         hoistFeatures(tensor);
+        hoistFromTerms(tensor);
         hoistRows(tensor);
       }
   }

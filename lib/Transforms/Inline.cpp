@@ -17,9 +17,10 @@
 //      last index (those of a rotated key: d % (D // 2)) cost something: they stay.
 //   2. Into a root goes what depends on its key and on its query, or has exactly one element for each score:
 //      storing it would take M·N memory. What stays is what depends on one of the two only (projections, norms), a
-//      linear layer of pairs that are there, an output that sums function calls: it is stored anyway; and what a
-//      known number of keys costs, where each row has keys of its own (`v[m // 64 * 64 + n, e]`, n below 64). Into the
-//      total of a row goes what is left then of the scores that a root has taken in, if only totals read it.
+//      linear layer of pairs that are there, an output that sums function calls: it is stored anyway; and what scores
+//      cost where each row has values of its own, which are a known number (`v[m // 64 * 64 + n, e]`, n below 64) or
+//      stored themselves (`sum[m](a[m, n] / total[m])`). Into the total of a row goes what is left then of the scores
+//      that a root has taken in, if only totals read it.
 //   3. What a single tensor reads, once for each of its elements, goes there: nothing is computed twice. So do terms of
 //      a running total, unless they are reductions. Sums whose terms have places stay by themselves.
 //   4. A sum over a row that a query and a key have together (`sum[c](q[h, m, c] * edge[m, n, c])`) leaves a softmax
@@ -59,6 +60,7 @@ struct Inline : attn::impl::AttnInlineBase<Inline> {
   void inlineIntoTotals(KernelOp kernel);
   void outlineRowsOfPairs(Root &root);
   bool isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column);
+  bool hasStoredValues(ReduceOp sum, const IndexSet &used, BlockArgument column);
   bool belongsInside(Root &root, ReadOp read);
   TensorOp source(ReadOp read);
 
@@ -121,6 +123,17 @@ static bool isOfFewKeysEach(ReduceOp sum, const IndexSet &rows, BlockArgument co
   return !ofValues.empty() && llvm::all_of(rows, [&](BlockArgument row) { return ofValues.contains(row); });
 }
 
+/// Whether `sum` reads a number that is stored for each of `used` and each column, so that one of `used` alone is stored
+/// beside it: where rows have no values in common, scores are computed again for each vector of columns.
+bool Inline::hasStoredValues(ReduceOp sum, const IndexSet &used, BlockArgument column) {
+  return llvm::any_of(sum.getBody().getOps<ReadOp>(), [&](ReadOp value) {
+    auto isSubscript = [&](BlockArgument index) { return llvm::is_contained(value.getSubscripts(), index); };
+    TensorOp made = source(value);
+    bool isStored = !made || !made.getResult().hasOneUse();
+    return isStored && isSubscript(column) && llvm::all_of(used, isSubscript);
+  });
+}
+
 /// Rule 2.
 bool Inline::belongsInside(Root &root, ReadOp read) {
   TensorOp tensor = source(read);
@@ -142,7 +155,9 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
       return false;
     if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum, indices.back()))
       return false;
-    if ((hasReduction(tensor) || isNonlinear(tensor)) && isOfFewKeysEach(sum, used, indices.back()))
+    bool isOfOwnValues = isOfFewKeysEach(sum, used, indices.back()) ||
+                         (!root.findQuery() && hasStoredValues(sum, used, indices.back()));
+    if (isOfOwnValues && (hasReduction(tensor) || isNonlinear(tensor)))
       return false;
   }
   if (isLayerOfPairs(root, layersWait ? BlockArgument() : likelyQuery(root), read, tensor))

@@ -141,3 +141,29 @@ attn.kernel @rows(%x: !attn.tensor<[N, D], f32>, %w: !attn.tensor<[D, R], f32>) 
   }
   attn.return %feature : !attn.tensor<[N, R], f32> as f32, %normed : !attn.tensor<[N, D], f32> as f32
 }
+
+// A reduction that is the same for all terms of another one is computed once, not once for each term.
+// CHECK-LABEL: attn.kernel @terms
+// CHECK: attn.tensor "total_row"(%m: M)
+// CHECK: attn.tensor "total"(%m: M)
+// CHECK: attn.reduce sum(%n: N)
+// CHECK-NOT: attn.reduce
+// CHECK: attn.read %total_row[%m]
+// CHECK: attn.return
+attn.kernel @terms(%s: !attn.tensor<[M, N], f32>) {
+  %total = attn.tensor "total"(%m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %s[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.reduce sum(%j: N) : f32 {
+        %5 = attn.read %s[%m, %j] : !attn.tensor<[M, N], f32>
+        %6 = arith.mulf %5, %5 : f32
+        attn.yield %6 : f32
+      }
+      %3 = math.sqrt %2 : f32
+      %4 = arith.divf %1, %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %total : !attn.tensor<[M], f32> as f32
+}

@@ -832,3 +832,30 @@ attn.kernel @part(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, 
   }
   attn.return %out : !attn.tensor<[M, D], f32> as f32
 }
+
+// Where what is summed is stored for each row and column, so are the totals of rows: in the sum they would be computed
+// again for each column.
+// CHECK-LABEL: attn.kernel @balanced
+// CHECK: attn.tensor "row"(%m: M)
+// CHECK: attn.tensor "column"(%n: N)
+// CHECK: attn.read %row[%m]
+// CHECK: attn.return
+attn.kernel @balanced(%w: !attn.tensor<[M, N], f32>) {
+  %row = attn.tensor "row"(%m: M) : f32 {
+    %0 = attn.reduce sum(%j: N) : f32 {
+      %1 = attn.read %w[%m, %j] : !attn.tensor<[M, N], f32>
+      attn.yield %1 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %column = attn.tensor "column"(%n: N) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %w[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = attn.read %row[%m] : !attn.tensor<[M], f32>
+      %3 = arith.divf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %column : !attn.tensor<[N], f32> as f32
+}

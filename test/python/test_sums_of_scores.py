@@ -1,5 +1,7 @@
 """Sums over keys whose weights have no softmax: scores written where they are used, and sums that are a part of a formula."""
 
+import re
+
 import pytest
 
 import attn
@@ -49,6 +51,13 @@ def layered(q, k, v, first, second, shift):
 def cut_and_squared(q, k, v):
     scores = dots(q, k).clamp(max=0.4)
     return scores**2 @ v + (torch.softmax(scores, -1) ** 2).sum(-1, keepdim=True)
+
+
+def balance(weights, steps):
+    for _ in range(steps):
+        weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights / weights.sum(-2, keepdim=True)
+    return weights
 
 
 CASES = {
@@ -127,6 +136,17 @@ CASES = {
              return out }""",
         lambda q, state, z: q @ state / ((q @ z[..., None]) ** 2 + 1),
     ),
+    "rows and columns in turns": (
+        f"""attention sinkhorn({HEADS}) {{
+              w[b, h, m, n] = exp(sum[d](q[b, h, m, d] * k[b, h, n, d]))
+              row[b, h, m] = sum[n](w[b, h, m, n])
+              column[b, h, n] = sum[m](w[b, h, m, n] / row[b, h, m])
+              row2[b, h, m] = sum[n](w[b, h, m, n] / row[b, h, m] / column[b, h, n])
+              column2[b, h, n] = sum[m](w[b, h, m, n] / row[b, h, m] / column[b, h, n] / row2[b, h, m])
+              out[b, h, m, e] = sum[n](w[b, h, m, n] / row[b, h, m] / column[b, h, n] / row2[b, h, m] / column2[b, h, n] * v[b, h, n, e])
+             return out }}""",
+        lambda q, k, v: balance(torch.exp(dots(q, k)), 2) @ v,
+    ),
 }
 
 
@@ -157,6 +177,26 @@ def test_what_is_written_with_a_name_and_without_has_the_same_backward_pass():
 def test_no_matrix_of_pairs_is_stored_whole(name):
     """Not even by the backward pass, which stores blocks of rows (`attn.pairs`)."""
     assert stored_whole(attn.compile(CASES[name][0]), "m: N", "n: N") == []
+
+
+BALANCED = """attention balanced(w: f32[M, N]) {
+  row[m] = sum[n](w[m, n])
+  column[n] = sum[m](w[m, n] / row[m])
+  row2[m] = sum[n](w[m, n] / row[m] / column[n])
+  column2[n] = sum[m](w[m, n] / row[m] / column[n] / row2[m])
+  out[m, n] = w[m, n] / row[m] / column[n] / row2[m] / column2[n]
+  return out
+}"""
+
+
+@pytest.mark.parametrize("rows, keys", [(1, 1), (7, 65), (300, 63)])
+def test_a_total_of_a_row_is_not_summed_again_for_each_column(rows, keys):
+    kernel = attn.compile(BALANCED)
+    weights = torch.rand(rows, keys) + 0.1
+    assert_equals_formula(kernel, lambda w: balance(w, 2), [weights], tolerance=2e-6, gradient_tolerance=1e-5, noise=1e-7)
+    for each in (kernel, *kernel.grad()):
+        for statement in re.split("attn.tensor \"", each.emit("simplified"))[1:]:
+            assert "attn.reduce" not in statement.partition("attn.reduce")[2], statement
 
 
 def test_a_gate_leaves_a_sum_its_tiles():

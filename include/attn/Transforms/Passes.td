@@ -412,9 +412,10 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
     or scores of several heads (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. So is a sum over
     rows that a query and a key have together (`sum[c](q[h, m, c] * edge[m, n, c])`), which becomes a tensor of its own wherever it is
     written, unless the kernel is `attn.whole`. Scores that a sum takes in so are computed again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
-    `attn.total`, where nothing else reads them. What depends on only one of the two is computed once and stays. So does
+    `attn.total`, where nothing else reads them. What depends on only one of the two is computed once and stays. So do
+    scores whose rows have values of their own that are stored (`sum[m](a[m, n] / total[m])`), and
     what is read at a subscript that might have to be clamped, terms of a sum that divide their last index (a rotated key
-    reads its other half), and a sum whose terms have places, where it would not be the only one of its statement; and
+    reads its other half), a sum whose terms have places, where it would not be the only one of its statement, and
     tensors some of whose elements are compared with each other (a score with the greatest of its row), which would be
     rounded differently if they were computed twice.
 
@@ -990,7 +991,7 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
     a division or a function), becomes a tensor. What depends on the query alone is computed once for a query by the lowering; it
     becomes a tensor only where it is a reduction within a reduction. So does a factor of a matrix product
     that calls functions and that some index of the product does not change: the features of attention in linear time; and a
-    reduction that is the same in a row of a matrix product.
+    reduction that is the same in a row of a matrix product, or for all terms of another reduction.
 
     ```mlir
     %score = attn.score "score"(%m: M, %n: N) : f32 {
