@@ -48,12 +48,7 @@ class KernelLowering {
 public:
   KernelLowering(KernelOp kernel, const Plan &plan, const Machine &machine)
       : kernel(kernel), plan(plan), target(loweringTarget(machine)), device(machine.device),
-        storage(kernel, plan.blocks) {
-    kernel.walk([&](SoftmaxOp softmax) {
-      if (plan.storesScores(softmax) && !storage.isNeeded(softmax.getScore()))
-        storage.placeLike(softmax.getScore(), softmax.getWeight());
-    });
-  }
+        storage(kernel, plan.blocks) {}
 
   LoweredKernel run() {
     for (unsigned output : llvm::reverse(storage.converted)) {
@@ -64,8 +59,12 @@ public:
     llvm::SmallVector<mlir::Operation *> order = *orderWithBlocks(kernel, plan.blocks); // findPairBlocks has seen to it
     for (mlir::Operation *op : llvm::reverse(order)) {
       enterBlocksOf(op);
+      auto softmax = mlir::dyn_cast<SoftmaxOp>(op);
+      if (softmax && plan.storesScores(softmax) && storage.isNeeded(softmax.getWeight()) &&
+          !storage.isNeeded(softmax.getScore()))
+        storage.placeLike(softmax.getScore(), softmax.getWeight());
       for (mlir::OpResult result : llvm::reverse(op->getResults()))
-        if (storage.isNeeded(result) && !written.contains(result))
+        if ((storage.isNeeded(result) || isForLogSumExp(op)) && !written.contains(result))
           addStore(result);
     }
     enterBlocksOf(nullptr);
@@ -119,12 +118,18 @@ private:
     return logSumExp && storage.isNeeded(logSumExp) && !written.contains(logSumExp) ? logSumExp : mlir::Value();
   }
 
+  /// Whether `op` is a sum that nobody reads: it is there for the log-sum-exp of its weights (`attn-sum-weights`).
+  static bool isForLogSumExp(mlir::Operation *op) { return mlir::isa<WeightedSumOp>(op) && op->use_empty(); }
+
   void addStore(mlir::OpResult tensor) {
     std::string name = tensorName(tensor);
     mlir::Value logSumExp = logSumExpOf(tensor);
     written[tensor] = steps.size();
     if (logSumExp)
       written[logSumExp] = steps.size();
+    for (mlir::Operation *user : tensor.getUsers()) // scores in the place of weights are there before
+      if (auto softmax = mlir::dyn_cast<SoftmaxOp>(user); softmax && storage.isPlacedLike(tensor, softmax.getWeight()))
+        written[softmax.getWeight()] = steps.size();
     for (const PlanVariant &variant : plan.variants(tensor.getOwner())) {
       if (variant.kind == PlanKind::None && variant.limit->size.isConstant())
         throw std::logic_error("a step reads " + name + ", which none computes");

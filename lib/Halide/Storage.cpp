@@ -36,6 +36,11 @@ Halide::Type Storage::type(mlir::Value tensor) const {
                                 : storageType(mlir::cast<AttnTensorType>(tensor.getType()).getElementType());
 }
 
+bool Storage::isPlacedLike(mlir::Value tensor, mlir::Value other) const {
+  auto place = places.find(tensor), same = places.find(other);
+  return place != places.end() && same != places.end() && place->second == same->second;
+}
+
 HalideArgument Storage::place(mlir::Value tensor) {
   unsigned next = intermediates.size();
   auto [found, isNew] = places.try_emplace(tensor, HalideArgument{HalideArgument::Intermediate, next});

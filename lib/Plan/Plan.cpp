@@ -164,18 +164,24 @@ static bool hasPlainMask(SoftmaxOp softmax) {
   return !softmax.getMask() || softmax.getMask().getDefiningOp<MaskOp>().getBody().getOps<ReduceOp>().empty();
 }
 
-/// The softmax whose weights are returned as they are and made of nothing but `score`, which nobody else reads: that
-/// can lie where the weights will. Null where there is none.
-static SoftmaxOp softmaxInPlaceOf(ScoreOp score) {
-  auto softmax = score.getResult().hasOneUse() ? llvm::dyn_cast<SoftmaxOp>(*score->user_begin()) : SoftmaxOp();
-  if (!softmax || !hasPlainMask(softmax))
-    return {};
-  ReturnOp returned = score->getParentOfType<KernelOp>().getReturn();
-  mlir::Type element = score.getResult().getType().getElementType();
+/// Whether the weights of `softmax` are stored, in numbers of type `element`: returned as they are, or read by what is
+/// no sum over keys.
+static bool storesWeights(SoftmaxOp softmax, mlir::Type element) {
+  ReturnOp returned = softmax->getParentOfType<KernelOp>().getReturn();
   for (auto [index, tensor] : llvm::enumerate(returned.getOutputs()))
     if (tensor == softmax.getWeight() && returned.getOutputType(index).getElementType() == element)
-      return softmax;
-  return {};
+      return true;
+  auto isReader = [](mlir::Operation *user) { return llvm::isa<ReadOp>(user) && user->getParentOfType<TensorOp>(); };
+  return !isReturned(softmax.getWeight()) && llvm::any_of(softmax.getWeight().getUsers(), isReader);
+}
+
+/// The softmax whose weights are stored, and made of nothing but `score`, which nobody else reads: that can lie where
+/// the weights will. Null where there is none.
+static SoftmaxOp softmaxInPlaceOf(ScoreOp score) {
+  auto softmax = score.getResult().hasOneUse() ? llvm::dyn_cast<SoftmaxOp>(*score->user_begin()) : SoftmaxOp();
+  bool isInPlace =
+      softmax && hasPlainMask(softmax) && storesWeights(softmax, score.getResult().getType().getElementType());
+  return isInPlace ? softmax : SoftmaxOp();
 }
 
 static bool computesInF64(KernelOp kernel) {

@@ -247,9 +247,10 @@ std::vector<StepPrediction> attn::predict(KernelOp kernel, const Plan &plan, con
                                           const SizeValues &sizes) {
   std::vector<StepPrediction> steps;
   for (mlir::Operation &op : kernel.getBody().front()) {
-    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && llvm::none_of(op.getResults(), isReturned) && !plan.matrix(&op))
-      continue;
     auto softmax = llvm::dyn_cast<SoftmaxOp>(op);
+    if (!llvm::isa<TensorOp, WeightedSumOp>(op) && llvm::none_of(op.getResults(), isReturned) && !plan.matrix(&op) &&
+        !(softmax && plan.storesScores(softmax)))
+      continue;
     llvm::SetVector<mlir::Operation *> fused;
     fused.insert(&op);
     if (softmax || llvm::isa<WeightedSumOp>(op))

@@ -152,9 +152,8 @@ static void hoistFromTerms(TensorOp tensor) {
   SmallVector<ReduceOp> same;
   tensor.getBody().walk<WalkOrder::PreOrder>([&](ReduceOp reduce) {
     bool isOfElement = isa<FloatType>(reduce.getType()) &&
-                       llvm::all_of(dependence(reduce.getResult()), [&](BlockArgument index) {
-                         return index.getOwner() == &tensor.getBody().front();
-                       });
+                       llvm::all_of(dependence(reduce.getResult()),
+                                    [&](BlockArgument index) { return index.getOwner() == &tensor.getBody().front(); });
     if (!isOfElement || !isa<ReduceOp>(reduce->getParentOp()))
       return WalkResult::advance();
     same.push_back(reduce);

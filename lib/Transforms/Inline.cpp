@@ -123,8 +123,8 @@ static bool isOfFewKeysEach(ReduceOp sum, const IndexSet &rows, BlockArgument co
   return !ofValues.empty() && llvm::all_of(rows, [&](BlockArgument row) { return ofValues.contains(row); });
 }
 
-/// Whether `sum` reads a number that is stored for each of `used` and each column, so that one of `used` alone is stored
-/// beside it: where rows have no values in common, scores are computed again for each vector of columns.
+/// Whether `sum` reads a number that is stored for each of `used` and each column, so that one of `used` alone is
+/// stored beside it: where rows have no values in common, scores are computed again for each vector of columns.
 bool Inline::hasStoredValues(ReduceOp sum, const IndexSet &used, BlockArgument column) {
   return llvm::any_of(sum.getBody().getOps<ReadOp>(), [&](ReadOp value) {
     auto isSubscript = [&](BlockArgument index) { return llvm::is_contained(value.getSubscripts(), index); };
@@ -155,8 +155,8 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
       return false;
     if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum, indices.back()))
       return false;
-    bool isOfOwnValues = isOfFewKeysEach(sum, used, indices.back()) ||
-                         (!root.findQuery() && hasStoredValues(sum, used, indices.back()));
+    bool isOfOwnValues =
+        isOfFewKeysEach(sum, used, indices.back()) || (!root.findQuery() && hasStoredValues(sum, used, indices.back()));
     if (isOfOwnValues && (hasReduction(tensor) || isNonlinear(tensor)))
       return false;
   }

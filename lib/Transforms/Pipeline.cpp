@@ -62,6 +62,8 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   kernel.addPass(createAttnOrder()); // a sum has its log-sum-exp at hand
+  if (!forGpu)
+    kernel.addPass(createAttnSumWeights()); // and a log-sum-exp has a sum
 }
 
 void attn::registerSimplification() {

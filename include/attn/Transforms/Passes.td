@@ -193,6 +193,41 @@ def AttnOrder : Pass<"attn-order", "::attn::KernelOp"> {
   }];
 }
 
+def AttnSumWeights : Pass<"attn-sum-weights", "::attn::KernelOp"> {
+  let summary = "Gives a log-sum-exp that no weighted sum has at hand a sum of its weights";
+  let description = [{
+    What computes a weighted sum has the log-sum-exp of its weights at hand, from scores of a whole tile of queries. One that is read
+    where nothing sums its weights gets a sum of them, which nobody reads. It runs last: to other passes such a sum has no use.
+
+    ```mlir
+    %weight, %lse = attn.softmax "", "lse"(%score) : !attn.tensor<[M, N], f32>
+    %half = attn.tensor "half"(%m: M) : f32 {
+      %0 = attn.read %lse[%m] : !attn.tensor<[M], f32>
+      %cst = arith.constant 5.000000e-01 : f32
+      %1 = arith.mulf %0, %cst : f32
+      attn.yield %1 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %weight, %lse = attn.softmax "", "lse"(%score) : !attn.tensor<[M, N], f32>
+    %lse_sum = attn.weighted_sum "lse_sum"(%m: M, %one: 1) over (%n: N) query 0 : f32 {
+      %0 = attn.read %weight[%m, %n] : !attn.tensor<[M, N], f32>
+      %cst = arith.constant 1.000000e+00 : f32
+      attn.yield %0, %cst : f32, f32
+    }
+    %half = attn.tensor "half"(%m: M) : f32 {
+      %0 = attn.read %lse[%m] : !attn.tensor<[M], f32>
+      %cst = arith.constant 5.000000e-01 : f32
+      %1 = arith.mulf %0, %cst : f32
+      attn.yield %1 : f32
+    }
+    ```
+  }];
+}
+
 def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let summary = "Makes softmaxes and sums over keys tensors of their own";
   let description = [{
