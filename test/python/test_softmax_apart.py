@@ -39,6 +39,14 @@ def test_they_are_computed_by_tiles(mask):
     assert "logsumexp_sum: split for at most" in kernel.emit("plan") and "else tiled" in kernel.emit("plan")
 
 
+def test_their_chunks_are_counted():
+    kernel = attn.compile(source(" where n <= m"), lazy=True, count_chunks=True)
+    q, k, s = numbers((1, 1, 1024, 8), (1, 1, 1024, 8), (1,))
+    totals, chunks = kernel(q, k, np.zeros(1, np.int32), s)
+    np.testing.assert_allclose(totals, kernel.reference(q, k, np.zeros(1, np.int32), s)[0], rtol=2e-6, atol=2e-6)
+    assert 0.5 <= chunks[0] / chunks[2] < 0.75
+
+
 DUAL = """attention dual(q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E]) {{
   score[b, h, m, n]  = sum[d](q[b, h, m, d] * k[b, h, n, d]) / sqrt(D)
   row[b, h, m, n]    = softmax[n](score[b, h, m, n]{where})
