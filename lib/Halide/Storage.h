@@ -22,6 +22,7 @@ public:
   HalideArgument place(mlir::Value tensor);
   /// Lets `tensor` lie where `other` will: what makes `other` of it reads each row first.
   void placeLike(mlir::Value tensor, mlir::Value other) { places[tensor] = place(other); }
+  /// Whether both lie in the same place.
   bool isPlacedLike(mlir::Value tensor, mlir::Value other) const;
   bool isNeeded(mlir::Value tensor) const { return places.contains(tensor); }
   /// The type of its elements there: that of the output, where it is nothing else.
