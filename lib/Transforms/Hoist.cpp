@@ -76,8 +76,6 @@ static bool isFeature(const Factor &factor, ReduceOp sum, TensorOp tensor) {
 }
 
 static void hoistFeatures(TensorOp tensor) {
-  if (isStoredWithPairs(tensor) || PlacedSum::of(tensor) || Scan::of(tensor))
-    return;
   for (ReduceOp sum : llvm::to_vector(tensor.getBody().front().getOps<ReduceOp>())) {
     if (sum.getKind() != ReduceKind::Sum || !isa<FloatType>(sum.getType()))
       continue;
@@ -147,8 +145,6 @@ static void hoistRows(TensorOp tensor) {
 
 /// Makes tensors of reductions that are the same for all terms of another one.
 static void hoistFromTerms(TensorOp tensor) {
-  if (isStoredWithPairs(tensor) || PlacedSum::of(tensor) || Scan::of(tensor))
-    return;
   SmallVector<ReduceOp> same;
   tensor.getBody().walk<WalkOrder::PreOrder>([&](ReduceOp reduce) {
     bool isOfElement = isa<FloatType>(reduce.getType()) &&
@@ -176,8 +172,10 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
     }
     for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
       if (!tensor.getBody().getArguments().empty()) {
-        hoistFeatures(tensor);
-        hoistFromTerms(tensor);
+        if (!isStoredWithPairs(tensor) && !PlacedSum::of(tensor) && !Scan::of(tensor)) {
+          hoistFeatures(tensor);
+          hoistFromTerms(tensor);
+        }
         hoistRows(tensor);
       }
   }

@@ -155,9 +155,9 @@ bool Inline::belongsInside(Root &root, ReadOp read) {
       return false;
     if (!roots.contains(root.tensor.getResult()) && isFactor(tensor, sum, indices.back()))
       return false;
-    bool isOfOwnValues =
-        isOfFewKeysEach(sum, used, indices.back()) || (!root.findQuery() && hasStoredValues(sum, used, indices.back()));
-    if (isOfOwnValues && (hasReduction(tensor) || isNonlinear(tensor)))
+    if ((hasReduction(tensor) || isNonlinear(tensor)) &&
+        (isOfFewKeysEach(sum, used, indices.back()) ||
+         (!root.findQuery() && hasStoredValues(sum, used, indices.back()))))
       return false;
   }
   if (isLayerOfPairs(root, layersWait ? BlockArgument() : likelyQuery(root), read, tensor))

@@ -34,10 +34,7 @@ namespace attn {
 static std::optional<unsigned> queryOf(SoftmaxOp softmax) {
   Block &scores = bodyOf(softmax.getScore()).front();
   IndexSet queries = queryIndices({softmax.getScore().getDefiningOp(), &scores, scores.getArguments().back()});
-  std::optional<unsigned> last;
-  for (BlockArgument query : queries)
-    last = std::max(last.value_or(0), query.getArgNumber());
-  return last;
+  return queries.empty() ? std::nullopt : std::optional(queries.back().getArgNumber());
 }
 
 /// Whether a weighted sum stores the log-sum-exp of `softmax`.
