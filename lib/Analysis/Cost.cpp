@@ -41,8 +41,9 @@ bool attn::isFunction(Operation *op) {
 static Cost softmaxOf(const SizePolynomial &scores) { return {scores * 4, scores, 0}; }
 
 namespace {
-/// How often an operation is computed: once for all values of the indices around it; in a score or weight, once for all
-/// but the key where it does not depend on that, and once for all columns but where it depends on these.
+/// How often an operation is computed: once for all values of the indices around it, or once at all where it depends on
+/// none; in a score or weight, once for all but the key where it does not depend on that, and once for all columns but
+/// where it depends on these.
 struct Times {
   SizePolynomial pairs, rows;
   BlockArgument key;         ///< Null where no index is a key; then `rows` means nothing.
@@ -50,6 +51,8 @@ struct Times {
 
   SizePolynomial of(Operation &op) const {
     IndexSet indices = dependence(op.getResult(0));
+    if (indices.empty() && !isa<ReduceOp>(op))
+      return 1;
     const SizePolynomial &times = key && !indices.contains(key) ? rows : pairs;
     return column && indices.contains(column) ? times * indexSize(column) : times;
   }

@@ -73,28 +73,6 @@ static bool isLinear(Value value) {
   return isa_and_nonnull<ReduceOp>(op) || (read && isPairs(read.getTensor()));
 }
 
-/// Whether the term of `sum` is 0 where the pairs that it reads are.
-static bool isMultipleOfPairs(ReduceOp sum) {
-  llvm::DenseSet<Value> multiples;
-  auto is = [&](Value value) { return multiples.contains(value); };
-  for (Operation &op : sum.getBody().front()) {
-    bool isMultiple = false;
-    if (auto read = dyn_cast<ReadOp>(op))
-      isMultiple = isPairs(read.getTensor());
-    else if (isa<arith::MulFOp>(op))
-      isMultiple = llvm::any_of(op.getOperands(), is);
-    else if (isa<arith::AddFOp, arith::SubFOp>(op))
-      isMultiple = llvm::all_of(op.getOperands(), is);
-    else if (auto choice = dyn_cast<arith::SelectOp>(op))
-      isMultiple = is(choice.getTrueValue()) && (choosesZero(choice) || is(choice.getFalseValue()));
-    else if (isa<arith::DivFOp, arith::NegFOp, DropoutOp>(op))
-      isMultiple = is(op.getOperand(0));
-    if (isMultiple)
-      multiples.insert(op.getResult(0));
-  }
-  return is(yielded(sum.getBody()));
-}
-
 /// Leaves in `cut` the positions of pairs at which `statement` reads them by an index variable: its own one there, if
 /// it is a tensor of pairs.
 void PairBlocksFinder::cutWhereRead(TensorOp statement, llvm::SmallBitVector &cut) const {
@@ -168,7 +146,8 @@ bool PairBlocksFinder::nameAxes(TensorOp statement) {
     return isReturned(statement.getResult()) && hasAllAxes(statement.getBody().getArguments(), {});
   return llvm::all_of(sums, [&](ReduceOp sum) {
     // Blocks leave out the keys at which all pairs are 0.
-    if (sum.getKind() != ReduceKind::Sum || !isMultipleOfPairs(sum) || !nameAxesOfReads(sum.getBody()))
+    if (sum.getKind() != ReduceKind::Sum || !isMultipleOf(sum.getBody().front(), isPairs) ||
+        !nameAxesOfReads(sum.getBody()))
       return false;
     if (sum.isConditional()) {
       for (auto [index, inCondition] : llvm::zip_equal(sum.getBody().getArguments(), sum.getWhere().getArguments()))

@@ -3,7 +3,9 @@
 #include "attn/Analysis/PairBlocks.h"
 #include "attn/Analysis/Dependence.h"
 
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -27,6 +29,27 @@ Value attn::maskOf(TensorOp tensor) {
   Value formula = yielded(tensor.getBody());
   auto choice = formula.getDefiningOp<arith::SelectOp>();
   return choice && choosesZero(choice) ? choice.getCondition() : Value();
+}
+
+bool attn::isMultipleOf(Block &formula, llvm::function_ref<bool(Value)> contains) {
+  llvm::DenseSet<Value> multiples;
+  auto is = [&](Value value) { return multiples.contains(value); };
+  for (Operation &op : formula) {
+    bool isMultiple = false;
+    if (auto read = dyn_cast<ReadOp>(op))
+      isMultiple = contains(read.getTensor());
+    else if (isa<arith::MulFOp>(op))
+      isMultiple = llvm::any_of(op.getOperands(), is);
+    else if (isa<arith::AddFOp, arith::SubFOp>(op))
+      isMultiple = llvm::all_of(op.getOperands(), is);
+    else if (auto choice = dyn_cast<arith::SelectOp>(op))
+      isMultiple = is(choice.getTrueValue()) && (choosesZero(choice) || is(choice.getFalseValue()));
+    else if (isa<arith::DivFOp, arith::NegFOp, math::AbsFOp, DropoutOp>(op))
+      isMultiple = is(op.getOperand(0));
+    if (isMultiple)
+      multiples.insert(op.getResult(0));
+  }
+  return is(formula.getTerminator()->getOperand(0));
 }
 
 Block::BlockArgListType PairBlocks::indices() const {

@@ -19,7 +19,11 @@
 //   feature[n, d] = exp(k[n, d])
 //   state[d, e]   = sum[n](feature[n, d] * v[n, e])
 //
-// and for reductions that are the same in a row of a matrix product, which is one as a whole without them:
+// and for all factors of a matrix product that its columns have in common, such as a normalised row:
+//
+//   out[t, e] = sum[d]((x[t, d] - mean[t]) / deviation[t] * w[d, e])
+//
+// for reductions that are the same in a row of a matrix product, which is one as a whole without them:
 //
 //   feature[n, r] = exp(sum[d](w[r, d] * k[n, d]) - sum[d](k[n, d] ** 2) / 2)
 //
@@ -30,9 +34,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "InlineRules.h"
 #include "Product.h"
 #include "Rewrites.h"
 #include "Scores.h"
+#include "Slice.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PlacedSum.h"
 #include "attn/Analysis/Scan.h"
@@ -113,6 +119,66 @@ static bool isMatrixProduct(ReduceOp sum, TensorOp tensor) {
   });
 }
 
+/// Whether `value` reads what is computed with pairs, or reduces something.
+static bool isLateOrReduces(Value value) {
+  return anyInSlice(value, [](Operation *op) {
+    auto read = dyn_cast<ReadOp>(op);
+    auto source = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
+    return isa<ReduceOp>(op) || (source && isStoredWithPairs(source));
+  });
+}
+
+/// An element that `factors` read by all of their indices, of a tensor as large as an input, or that nobody else reads:
+/// their product can be stored. Null where there is none.
+static ReadOp readInPlaceOf(ArrayRef<Factor> factors) {
+  IndexSet indices;
+  for (const Factor &factor : factors)
+    indices.insert_range(factor.indices);
+  for (const Factor &factor : factors)
+    if (ReadOp read = readByAllIndices({factor.value, false, indices}))
+      if (hasInputsShape(read.getTensor()) || (inlinable(read, {}) && read.getTensor().hasOneUse()))
+        return read;
+  return {};
+}
+
+/// Makes a tensor of the factors of a matrix product that its columns have in common, if they are more than an element:
+/// they would be computed again for each vector of these. A tensor that nobody else reads becomes part of it.
+static void hoistRowFactors(TensorOp tensor) {
+  BlockArgument column = tensor.getBody().getArguments().back();
+  for (ReduceOp sum : tensor.getBody().front().getOps<ReduceOp>()) {
+    if (!isMatrixProduct(sum, tensor) || readsPairs(sum))
+      continue;
+    Product product = Product::of(yielded(sum.getBody()));
+    SmallVector<Factor> ofRows, ofColumns;
+    for (const Factor &factor : product.factors)
+      (factor.indices.contains(column) ? ofColumns : ofRows).push_back(factor);
+    bool isElement = ofRows.size() == 1 && !ofRows.front().inverse && ofRows.front().value.getDefiningOp<ReadOp>();
+    ReadOp read = isElement ? ReadOp() : readInPlaceOf(ofRows);
+    if (!read || llvm::any_of(ofRows, [](const Factor &factor) { return isLateOrReduces(factor.value); }))
+      continue;
+    auto innermost = cast<BlockArgument>(read.getSubscripts().back());
+    OpBuilder builder(sum.getBody().front().getTerminator());
+    Location location = sum.getLoc();
+    IRMapping mapping;
+    for (Block *block : {&tensor.getBody().front(), &sum.getBody().front()})
+      mapping.map(block->getArguments(), block->getArguments());
+    Value common = multiply(ofRows, product.negative, sum.getType(), mapping, builder, location);
+    Value element = hoist(common, tensor, (tensor.getName() + "_feature").str(), builder, innermost);
+    Value others = multiply(ofColumns, false, sum.getType(), mapping, builder, location);
+    Value term = arith::MulFOp::create(builder, location, element, others);
+    sum.getBody().front().getTerminator()->setOperand(0, term);
+    eraseUnused(sum.getBody().front());
+    auto feature = element.getDefiningOp<ReadOp>().getTensor().getDefiningOp<TensorOp>();
+    for (ReadOp own : llvm::to_vector(feature.getBody().getOps<ReadOp>()))
+      if (TensorOp source = inlinable(own, {});
+          source && source.getResult().hasOneUse() && readsEachElement(own, feature))
+        substituteFormula(own, source);
+    noteRewrite(tensor, "hoist",
+                "what the columns of '" + tensor.getName() + "' have in common is computed once, as '" +
+                    feature.getName() + "'");
+  }
+}
+
 /// Makes a tensor of a reduction in `tensor`, which is the same for `what`.
 static void hoistReduction(ReduceOp reduce, TensorOp tensor, StringRef what) {
   OpBuilder builder(reduce);
@@ -172,6 +238,8 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
     }
     for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
       if (!tensor.getBody().getArguments().empty()) {
+        if (!PlacedSum::of(tensor) && !Scan::of(tensor))
+          hoistRowFactors(tensor);
         if (!isStoredWithPairs(tensor) && !PlacedSum::of(tensor) && !Scan::of(tensor)) {
           hoistFeatures(tensor);
           hoistFromTerms(tensor);

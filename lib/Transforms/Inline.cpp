@@ -317,7 +317,7 @@ void Inline::runOnOperation() {
     bool summed =
         sum && sum.getKind() == ReduceKind::Sum && readsWeights(sum) && !valuesDependOnQueries(tensor, weights);
     bool isScored = sum && sumsScores(sum, tensor, llvm::IsaPred<ReduceOp>) && !isStoredWithPairs(tensor);
-    if (isSoftmax(tensor) || isLogSumExp(tensor) || summed || isScored)
+    if (isSoftmax(tensor) || isLogSumExp(tensor) || summed || isScored || tensor->hasAttr(TensorOp::totalName))
       roots.insert(tensor.getResult());
   }
 

@@ -1,8 +1,8 @@
 //===- PairTensors.h - Tensors with an element for each pair ----*- C++ -*-===//
 //
 // What attn-store-pairs knows of the pairs of one attention while it rewrites them: StorePairs.cpp chooses those that
-// are stored, PairSums.cpp and PairTables.cpp rewrite the sums that read them, PairMasks.cpp knows where they are 0,
-// PairConditions.cpp makes masks of conditions.
+// are stored, EarlySums.cpp which sums come before the blocks, PairSums.cpp and PairTables.cpp rewrite the sums that
+// read them, PairMasks.cpp knows where they are 0, PairConditions.cpp makes masks of conditions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,8 +27,9 @@ public:
     collect();
   }
 
-  /// Marks those that are to be stored, and rewrites what reads them.
-  void store();
+  /// Marks those that are to be stored, and rewrites what reads them. Sums that pairs are made of come before the
+  /// blocks where `early`.
+  void store(bool early);
 
 private:
   // Which there are (StorePairs.cpp).
@@ -41,6 +42,10 @@ private:
   llvm::SmallVector<TensorOp> storedTensors();
   void findStored();
   void swallow(TensorOp statement);
+
+  // Which sums are no part of the blocks (EarlySums.cpp).
+  llvm::SmallVector<ReduceOp> earlySums();
+  void computeEarly(ReduceOp sum);
 
   // What reads them (PairSums.cpp, PairTables.cpp).
   bool placesRows(const PlacedSum &placed, ReadOp read, TensorOp part);

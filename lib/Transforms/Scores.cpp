@@ -54,10 +54,12 @@ Value attn::hoist(Value value, Operation *op, StringRef name, OpBuilder &builder
   return ReadOp::create(builder, op->getLoc(), tensor.getResult(), subscripts);
 }
 
-void attn::splitOff(ReduceOp reduce, TensorOp tensor, const Twine &suffix) {
+TensorOp attn::splitOff(ReduceOp reduce, TensorOp tensor, const Twine &suffix) {
   OpBuilder builder(reduce);
-  reduce.replaceAllUsesWith(hoist(reduce.getResult(), tensor, (tensor.getName() + suffix).str(), builder));
+  Value element = hoist(reduce.getResult(), tensor, (tensor.getName() + suffix).str(), builder);
+  reduce.replaceAllUsesWith(element);
   reduce.erase();
+  return element.getDefiningOp<ReadOp>().getTensor().getDefiningOp<TensorOp>();
 }
 
 Value attn::floatConstant(double value, Type type, OpBuilder &builder, Location location) {

@@ -41,7 +41,7 @@ mlir::Value hoist(mlir::Value value, mlir::Operation *op, llvm::StringRef name, 
                   mlir::BlockArgument innermost = {});
 
 /// Makes a tensor of `reduce`, in the formula of `tensor`, named after that with `suffix`, and reads it from there.
-void splitOff(ReduceOp reduce, TensorOp tensor, const llvm::Twine &suffix);
+TensorOp splitOff(ReduceOp reduce, TensorOp tensor, const llvm::Twine &suffix);
 
 /// Makes a sum over the indices of `reduce`. `term` makes what is summed, at the place it is given; the mapping says
 /// what the index variables of `reduce` are there. If `condition`, which depends on no index of the sum, is given and

@@ -19,6 +19,8 @@
 // stored, others, and what does not change with the sum's index outside; conditions go, since what is stored is 0 where
 // they are false.
 //
+// A sum that pairs are made of by way of another statement is computed before, of scores of its own (EarlySums.cpp).
+//
 // A total that runs along the keys of such pairs (attn-scan) is one of them, and needs the scores of a row before there
 // are weights: they are stored in blocks where one sum reads them, too.
 //
@@ -72,11 +74,15 @@ void StorePairs::runOnOperation() {
     TensorOp tensor = tensorNamed(kernel, name);
     if (!tensor || !isOrigin(tensor))
       continue;
-    mlir::OwningOpRef<KernelOp> changed = kernel.clone();
-    PairTensors(tensorNamed(*changed, name)).store();
-    eraseUnread(*changed);
-    if (arePairsInBlocks(*changed))
+    for (bool early : {false, true}) {
+      mlir::OwningOpRef<KernelOp> changed = kernel.clone();
+      PairTensors(tensorNamed(*changed, name)).store(early);
+      eraseUnread(*changed);
+      if (!arePairsInBlocks(*changed))
+        continue;
       kernel.getBody().takeBody(changed->getBody());
+      break;
+    }
   }
 }
 
@@ -163,8 +169,8 @@ static bool isSumInTotal(TensorOp tensor, ArrayRef<Operation *> readers) {
 }
 
 /// Finds the pairs that two statements need which are stored or sums, unless they are others under a second name; and
-/// those that a sum reads, if they cost more than arithmetic: its other factors have more indices. Others are part of
-/// what reads them.
+/// those that a sum reads, if they cost more than arithmetic, for its other factors have more indices, or if they may
+/// be other than 0 where all that is stored is 0. Others are part of what reads them.
 void PairTensors::findStored() {
   llvm::DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> consumers;
   llvm::DenseSet<Value> summedCopies;
@@ -201,7 +207,8 @@ void PairTensors::findStored() {
       continue;
     bool readsDear = false;
     tensor.getBody().walk([&](ReadOp read) { readsDear |= dear.contains(read.getTensor()); });
-    if (readsDear || isDear(tensor))
+    bool isMultiple = isMultipleOf(tensor.getBody().front(), [&](Value read) { return contains(read); });
+    if (readsDear || isDear(tensor) || !isMultiple)
       dear.insert(tensor.getResult());
   }
   for (TensorOp sum : sums())
@@ -243,11 +250,14 @@ bool PairTensors::haveScores() {
   });
 }
 
-void PairTensors::store() {
+void PairTensors::store(bool early) {
   bool isKnown = llvm::any_of(tensors, [](Value tensor) { return isPairs(tensor); });
   bool areTotals = Scan::of(weights) && haveScores();
   if (isKnown || sums().size() < (areTotals ? 1 : 2))
     return;
+  if (early)
+    for (ReduceOp sum : earlySums())
+      computeEarly(sum);
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
     joinPlaced(statement);
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))

@@ -33,8 +33,8 @@ attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
   attn.return %weight : !attn.tensor<[M, N], f32> as f32
 }
 
-// Features of keys, which the state reads for each column of the values, are computed once. Those of one number for each
-// element are not stored, and neither is what costs no more than reading it.
+// Features of keys, which the state reads for each column of the values, are computed once, be they cheap or not. Those
+// of one number for each element are not stored.
 // CHECK-LABEL: attn.kernel @linear(
 // CHECK-NEXT:    %state_feature = attn.tensor "state_feature"(%n: N, %d: D) : f32 {
 // CHECK-NEXT:      %0 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
@@ -49,10 +49,13 @@ attn.kernel @example(%q: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32
 // CHECK-NEXT:      attn.reduce sum
 // CHECK-NEXT:        attn.read %k
 // CHECK-NEXT:        math.exp
+// CHECK:         %cheap_feature = attn.tensor "cheap_feature"(%n: N, %d: D)
+// CHECK-NEXT:      attn.read %k
+// CHECK-NEXT:      math.absf
 // CHECK:         %cheap = attn.tensor "cheap"
 // CHECK-NEXT:      attn.reduce sum
-// CHECK-NEXT:        attn.read %k
-// CHECK-NEXT:        math.absf
+// CHECK-NEXT:        attn.read %cheap_feature
+// CHECK-NEXT:        attn.read %v
 attn.kernel @linear(%k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
   %state = attn.tensor "state"(%d: D, %e: E) : f32 {
     %0 = attn.reduce sum(%n: N) : f32 {
@@ -83,6 +86,70 @@ attn.kernel @linear(%k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>
     attn.yield %0 : f32
   }
   attn.return %state : !attn.tensor<[D, E], f32> as f32, %total : !attn.tensor<[D], f32> as f32, %cheap : !attn.tensor<[D, E], f32> as f32
+}
+
+// A row that is normalised before a projection is divided once for all columns of that. The tensor it is read from
+// becomes part of it, as nobody else reads that.
+// CHECK-LABEL: attn.kernel @normalised(
+// CHECK:         %out_feature = attn.tensor "out_feature"(%n: N, %d: D) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%c: D) : f32 {
+// CHECK:           %1 = attn.read %norm[%n] : !attn.tensor<[N], f32>
+// CHECK-NEXT:      %2 = arith.divf %0, %1 : f32
+// CHECK-NEXT:      attn.yield %2 : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %out = attn.tensor "out"(%n: N, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%d: D) : f32 {
+// CHECK-NEXT:        %1 = attn.read %out_feature[%n, %d] : !attn.tensor<[N, D], f32>
+// CHECK-NEXT:        %2 = attn.read %w[%d, %e] : !attn.tensor<[D, E], f32>
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+attn.kernel @normalised(%x: !attn.tensor<[N, D], f32>, %norm: !attn.tensor<[N], f32>, %u: !attn.tensor<[D, D], f32>, %w: !attn.tensor<[D, E], f32>) {
+  %y = attn.tensor "y"(%n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%c: D) : f32 {
+      %1 = attn.read %x[%n, %c] : !attn.tensor<[N, D], f32>
+      %2 = attn.read %u[%c, %d] : !attn.tensor<[D, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%n: N, %e: E) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %y[%n, %d] : !attn.tensor<[N, D], f32>
+      %2 = attn.read %norm[%n] : !attn.tensor<[N], f32>
+      %3 = arith.divf %1, %2 : f32
+      %4 = attn.read %w[%d, %e] : !attn.tensor<[D, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[N, E], f32> as f32
+}
+
+// Nothing is stored that is larger than the inputs, beside what it is made of.
+// CHECK-LABEL: attn.kernel @larger(
+// CHECK-NOT:     feature
+attn.kernel @larger(%x: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %pair = attn.tensor "pair"(%m: M, %n: N) : f32 {
+    %0 = attn.reduce max(%d: D) : f32 {
+      %1 = attn.read %x[%m, %d] : !attn.tensor<[M, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %pair[%m, %n] : !attn.tensor<[M, N], f32>
+      %2 = math.absf %1 : f32
+      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %4 = arith.mulf %2, %3 : f32
+      attn.yield %4 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[M, E], f32> as f32, %pair : !attn.tensor<[M, N], f32> as f32
 }
 
 // A reduction that is the same for a row of a matrix product is computed once; where there is no product, a row has it once.

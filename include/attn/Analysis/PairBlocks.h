@@ -36,6 +36,9 @@ bool readsPairs(mlir::Operation *statement);
 /// Whether `choice` is 0 where its condition is false.
 bool choosesZero(mlir::arith::SelectOp choice);
 
+/// Whether what `formula` yields is 0 where all elements are that it reads of tensors which `contains` holds for.
+bool isMultipleOf(mlir::Block &formula, llvm::function_ref<bool(mlir::Value)> contains);
+
 /// The condition without which an element of `tensor` is 0, as its formula says; or null.
 mlir::Value maskOf(TensorOp tensor);
 
