@@ -76,10 +76,21 @@ TensorOp Inline::source(ReadOp read) {
   return tensor && !compared.contains(tensor.getResult()) ? tensor : TensorOp();
 }
 
+/// Whether all that the sums of `tensor` multiply has its first index, of three at least: so have query and key their
+/// batch, which the weights of a layer lack.
+static bool sumsWithinBatch(TensorOp tensor) {
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  return indices.size() >= 3 && llvm::all_of(tensor.getBody().front().getOps<ReduceOp>(), [&](ReduceOp sum) {
+           return llvm::all_of(Product::of(yielded(sum.getBody())).factors, [&](const Factor &factor) {
+             return factor.indices.contains(indices.front()) || !factor.changesWith(sum.getBody().getArguments());
+           });
+         });
+}
+
 /// Whether `sum`, which is no root yet, may be a matrix product, whose factor `tensor` is stored: it follows what is
 /// stored, or sums and products of reductions. What it reads for each of its elements counts with it. A score that is
-/// divided by sqrt(D) looks like a projection that is, and has M·N elements: only beside keys that each row has for
-/// itself, at a place that row and column say, it cannot be one.
+/// divided by sqrt(D), or whose query and key have a batch, looks like a projection, and has M·N elements: only beside
+/// keys that each row has for itself, at a place that row and column say, it cannot be one.
 bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
   SmallVector<TensorOp> formula = {tensor};
   for (unsigned next = 0; next != formula.size(); ++next)
@@ -100,9 +111,12 @@ bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
       return !isa<BlockArgument>(subscript) && says.contains(column) && says.size() > 1;
     });
   };
+  auto mayBeScore = [&](TensorOp part) {
+    return isScaledBySize(part) || (hasReduction(part) && sumsWithinBatch(part));
+  };
   bool isOfScores = llvm::none_of(sum.getBody().getOps<ReadOp>(), hasOwnPlace);
   return llvm::any_of(formula, hasReduction) && llvm::none_of(formula, isNonlinear) &&
-         !(isOfScores && llvm::any_of(formula, isScaledBySize)) && !isFunctionIn(sum, tensor, column) &&
+         !(isOfScores && llvm::any_of(formula, mayBeScore)) && !isFunctionIn(sum, tensor, column) &&
          !sum.isConditional();
 }
 

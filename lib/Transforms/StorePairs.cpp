@@ -253,7 +253,7 @@ bool PairTensors::haveScores() {
 void PairTensors::store(bool early) {
   bool isKnown = llvm::any_of(tensors, [](Value tensor) { return isPairs(tensor); });
   bool areTotals = Scan::of(weights) && haveScores();
-  if (isKnown || sums().size() < (areTotals ? 1 : 2))
+  if (isKnown || sums().size() < (areTotals ? 1 : 2) || (early && !haveScores()))
     return;
   if (early)
     for (ReduceOp sum : earlySums())
