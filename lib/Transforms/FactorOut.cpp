@@ -88,8 +88,11 @@ bool CommonProduct::visit(Value term) {
   if (isZero(term) || !seen.insert(term).second)
     return true;
   Product product = Product::of(term);
-  for (const Factor &factor : product.factors)
-    isSimpler |= !changes(factor) && !factor.indices.empty() && anyInSlice(factor.value, isFunction);
+  for (const Factor &factor : product.factors) {
+    auto isOfFactor = [&](BlockArgument index) { return factor.indices.contains(index); };
+    bool isOwn = llvm::all_of(dependence(sum.getResult()), isOfFactor); // an element for each of the sum's
+    isSimpler |= !changes(factor) && !factor.indices.empty() && (isOwn || anyInSlice(factor.value, isFunction));
+  }
   if (Operation *op = nested(product)) {
     isSimpler |= isa<arith::SelectOp>(op);
     return visit(op->getOperand(op->getNumOperands() - 2)) && visit(op->getOperand(op->getNumOperands() - 1));
@@ -170,7 +173,8 @@ struct FactorOut : attn::impl::AttnFactorOutBase<FactorOut> {
         CommonProduct product(sum);
         if (!product.find())
           continue;
-        sum.replaceAllUsesWith(product.write());
+        Value value = product.write();
+        sum.replaceAllUsesWith(value);
         sum.erase();
         noteRewrite(tensor, "factor out",
                     "the terms of a sum in '" + tensor.getName() +

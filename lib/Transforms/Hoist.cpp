@@ -39,6 +39,7 @@
 #include "Rewrites.h"
 #include "Scores.h"
 #include "Slice.h"
+#include "attn/Analysis/ComparedTensors.h"
 #include "attn/Analysis/Cost.h"
 #include "attn/Analysis/PlacedSum.h"
 #include "attn/Analysis/Scan.h"
@@ -119,42 +120,53 @@ static bool isMatrixProduct(ReduceOp sum, TensorOp tensor) {
   });
 }
 
-/// Whether `value` reads what is computed with pairs, or reduces something.
-static bool isLateOrReduces(Value value) {
-  return anyInSlice(value, [](Operation *op) {
+/// Whether `value` reduces something, or reads pairs; or what is computed with those, where `tensor` is, too: nothing
+/// comes between the statements of a block.
+static bool isLateOrReduces(Value value, TensorOp tensor) {
+  return anyInSlice(value, [&](Operation *op) {
     auto read = dyn_cast<ReadOp>(op);
     auto source = read ? read.getTensor().getDefiningOp<TensorOp>() : TensorOp();
-    return isa<ReduceOp>(op) || (source && isStoredWithPairs(source));
+    bool isLate = source && (isStoredWithPairs(tensor) ? isStoredWithPairs(source) : isPairs(source.getResult()));
+    return isa<ReduceOp>(op) || isLate;
   });
 }
 
-/// An element that `factors` read by all of their indices, of a tensor as large as an input, or that nobody else reads:
-/// their product can be stored. Null where there is none.
-static ReadOp readInPlaceOf(ArrayRef<Factor> factors) {
+/// An element that `ofRows` read by all of their indices. Their product can be stored in the place of a tensor that
+/// nobody else reads, and beside one as large as an input; or, where `ofColumns` are the weights of a layer, which lack
+/// the first of those indices, beside any but scores, which are `compared`. Null where there is none.
+static ReadOp readInPlaceOf(ArrayRef<Factor> ofRows, ArrayRef<Factor> ofColumns,
+                            const llvm::DenseSet<Value> &compared) {
   IndexSet indices;
-  for (const Factor &factor : factors)
+  for (const Factor &factor : ofRows)
     indices.insert_range(factor.indices);
-  for (const Factor &factor : factors)
-    if (ReadOp read = readByAllIndices({factor.value, false, indices}))
-      if (hasInputsShape(read.getTensor()) || (inlinable(read, {}) && read.getTensor().hasOneUse()))
-        return read;
+  for (const Factor &factor : ofRows) {
+    ReadOp read = readByAllIndices({factor.value, false, indices});
+    if (!read)
+      continue;
+    bool isTaken = inlinable(read, {}) && read.getTensor().hasOneUse();
+    auto first = cast<BlockArgument>(read.getSubscripts().front());
+    bool isLayer = !compared.contains(read.getTensor()) &&
+                   llvm::none_of(ofColumns, [&](const Factor &column) { return column.indices.contains(first); });
+    if (isTaken || isLayer || hasInputsShape(read.getTensor()))
+      return read;
+  }
   return {};
 }
 
 /// Makes a tensor of the factors of a matrix product that its columns have in common, if they are more than an element:
 /// they would be computed again for each vector of these. A tensor that nobody else reads becomes part of it.
-static void hoistRowFactors(TensorOp tensor) {
+static void hoistRowFactors(TensorOp tensor, const llvm::DenseSet<Value> &compared) {
   BlockArgument column = tensor.getBody().getArguments().back();
   for (ReduceOp sum : tensor.getBody().front().getOps<ReduceOp>()) {
-    if (!isMatrixProduct(sum, tensor) || readsPairs(sum))
+    if (!isMatrixProduct(sum, tensor))
       continue;
     Product product = Product::of(yielded(sum.getBody()));
     SmallVector<Factor> ofRows, ofColumns;
     for (const Factor &factor : product.factors)
-      (factor.indices.contains(column) ? ofColumns : ofRows).push_back(factor);
+      (factor.indices.empty() || factor.indices.contains(column) ? ofColumns : ofRows).push_back(factor);
     bool isElement = ofRows.size() == 1 && !ofRows.front().inverse && ofRows.front().value.getDefiningOp<ReadOp>();
-    ReadOp read = isElement ? ReadOp() : readInPlaceOf(ofRows);
-    if (!read || llvm::any_of(ofRows, [](const Factor &factor) { return isLateOrReduces(factor.value); }))
+    ReadOp read = isElement ? ReadOp() : readInPlaceOf(ofRows, ofColumns, compared);
+    if (!read || llvm::any_of(ofRows, [&](const Factor &factor) { return isLateOrReduces(factor.value, tensor); }))
       continue;
     auto innermost = cast<BlockArgument>(read.getSubscripts().back());
     OpBuilder builder(sum.getBody().front().getTerminator());
@@ -162,9 +174,9 @@ static void hoistRowFactors(TensorOp tensor) {
     IRMapping mapping;
     for (Block *block : {&tensor.getBody().front(), &sum.getBody().front()})
       mapping.map(block->getArguments(), block->getArguments());
-    Value common = multiply(ofRows, product.negative, sum.getType(), mapping, builder, location);
+    Value common = multiply(ofRows, false, sum.getType(), mapping, builder, location);
     Value element = hoist(common, tensor, (tensor.getName() + "_feature").str(), builder, innermost);
-    Value others = multiply(ofColumns, false, sum.getType(), mapping, builder, location);
+    Value others = multiply(ofColumns, product.negative, sum.getType(), mapping, builder, location);
     Value term = arith::MulFOp::create(builder, location, element, others);
     sum.getBody().front().getTerminator()->setOperand(0, term);
     eraseUnused(sum.getBody().front());
@@ -236,10 +248,11 @@ struct Hoist : attn::impl::AttnHoistBase<Hoist> {
       if (auto sum = dyn_cast<WeightedSumOp>(formula.op))
         hoistFrom(yielded(sum.getBody(), 1), false, formula, queries);
     }
+    llvm::DenseSet<Value> compared = comparedTensors(getOperation());
     for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
       if (!tensor.getBody().getArguments().empty()) {
         if (!PlacedSum::of(tensor) && !Scan::of(tensor))
-          hoistRowFactors(tensor);
+          hoistRowFactors(tensor, compared);
         if (!isStoredWithPairs(tensor) && !PlacedSum::of(tensor) && !Scan::of(tensor)) {
           hoistFeatures(tensor);
           hoistFromTerms(tensor);

@@ -88,9 +88,9 @@ static bool sumsWithinBatch(TensorOp tensor) {
 }
 
 /// Whether `sum`, which is no root yet, may be a matrix product, whose factor `tensor` is stored: it follows what is
-/// stored, or sums and products of reductions. What it reads for each of its elements counts with it. A score that is
-/// divided by sqrt(D), or whose query and key have a batch, looks like a projection, and has M·N elements: only beside
-/// keys that each row has for itself, at a place that row and column say, it cannot be one.
+/// stored, or sums and products of reductions, or layers. What it reads for each of its elements counts with it. A
+/// score that is divided by sqrt(D), or whose query and key have a batch, looks like a projection, and has M·N
+/// elements: only beside keys that each row has for itself, at a place that row and column say, it cannot be one.
 bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
   SmallVector<TensorOp> formula = {tensor};
   for (unsigned next = 0; next != formula.size(); ++next)
@@ -115,9 +115,10 @@ bool Inline::isFactor(TensorOp tensor, ReduceOp sum, BlockArgument column) {
     return isScaledBySize(part) || (hasReduction(part) && sumsWithinBatch(part));
   };
   bool isOfScores = llvm::none_of(sum.getBody().getOps<ReadOp>(), hasOwnPlace);
-  return llvm::any_of(formula, hasReduction) && llvm::none_of(formula, isNonlinear) &&
-         !(isOfScores && llvm::any_of(formula, mayBeScore)) && !isFunctionIn(sum, tensor, column) &&
-         !sum.isConditional();
+  bool isProduct = llvm::none_of(formula, isNonlinear) && !(isOfScores && llvm::any_of(formula, mayBeScore)) &&
+                   !isFunctionIn(sum, tensor, column);
+  auto isNoScore = [](TensorOp part) { return !hasReduction(part) || isOfLayers(part); };
+  return llvm::any_of(formula, hasReduction) && !sum.isConditional() && (isProduct || llvm::all_of(formula, isNoScore));
 }
 
 /// The query, or what may be one where no key shows it: scores that are read have all indices.

@@ -108,6 +108,23 @@ bool attn::divides(ReadOp read, TensorOp tensor) {
   });
 }
 
+bool attn::isOfLayers(TensorOp tensor) {
+  Block::BlockArgListType indices = tensor.getBody().getArguments();
+  return indices.size() >= 3 && hasReduction(tensor) &&
+         llvm::all_of(tensor.getBody().front().getOps<ReduceOp>(), [&](ReduceOp sum) {
+           bool hasWeights = false;
+           for (const Factor &factor : Product::of(yielded(sum.getBody())).factors) {
+             auto lacks = [&](BlockArgument index) { return !factor.indices.contains(index); };
+             if (!factor.changesWith(sum.getBody().getArguments()))
+               continue;
+             if (llvm::none_of(indices, lacks))
+               return false;
+             hasWeights |= lacks(indices.front()) && llvm::count_if(indices, lacks) > 1;
+           }
+           return hasWeights;
+         });
+}
+
 bool attn::isLayerOfPairs(Root &root, BlockArgument query, ReadOp read, TensorOp tensor) {
   ReduceOp sum = soleReduction(tensor);
   auto isIndex = [](Value subscript) { return isa<BlockArgument>(subscript); };

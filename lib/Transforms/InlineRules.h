@@ -35,9 +35,14 @@ bool readsEachElement(ReadOp read, TensorOp tensor);
 /// apart, for every pair again. Storing them takes no more memory than what is stored already.
 bool divides(ReadOp read, TensorOp tensor);
 
+/// Whether `tensor` is a layer, or a function of one: each of its sums multiplies rows by weights, which lack its first
+/// index, of three at least, and another. Keys lack a query, and a head where several share them.
+bool isOfLayers(TensorOp tensor);
+
 /// Whether `tensor`, at `read` in the formula of `root`, is a linear layer of pairs that are there: each number is a
 /// sum of one query's and key's, times what neither changes. Storing it takes about the memory that those take, and a
-/// matrix product computes it for all heads in one look at them. Without a `query`, whether it may be for one of the rows.
+/// matrix product computes it for all heads in one look at them. Without a `query`, whether it may be for one of the
+/// rows.
 bool isLayerOfPairs(Root &root, mlir::BlockArgument query, ReadOp read, TensorOp tensor);
 
 /// Whether one of the two sums terms that have places, which it does only as the sole sum of a statement that is stored

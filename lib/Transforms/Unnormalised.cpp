@@ -2,6 +2,7 @@
 
 #include "Unnormalised.h"
 #include "Form.h"
+#include "InlineRules.h"
 #include "PairTensors.h"
 #include "Scores.h"
 #include "attn/Analysis/Dependence.h"
@@ -35,7 +36,7 @@ bool attn::holdsWeights(TensorOp tensor) { return llvm::any_of(tensor.getResult(
 void attn::outlineDots(KernelOp kernel) {
   for (TensorOp tensor : llvm::to_vector(kernel.getBody().front().getOps<TensorOp>())) {
     Value formula = yielded(tensor.getBody());
-    if (!holdsWeights(tensor))
+    if (!holdsWeights(tensor) && !isOfLayers(tensor))
       continue;
     for (ReduceOp reduce : llvm::to_vector(tensor.getBody().getOps<ReduceOp>())) {
       SmallVector<BlockArgument> indices = inOrder(dependence(reduce.getResult()));

@@ -23,7 +23,8 @@ bool sumsOverKeys(mlir::Operation *user);
 /// Whether a sum over its last index, and over none of the others, reads `tensor`.
 bool holdsWeights(TensorOp tensor);
 
-/// Makes the sums inside of weights tensors of their own, which weights and their derivatives have in common:
+/// Makes the sums inside of weights, and of functions of layers, tensors of their own, which they and their derivatives
+/// have in common:
 ///
 ///   weight_dot[m, n] = sum[d](q[m, d] * k[n, d])
 ///   weight[m, n]     = relu(weight_dot[m, n])
