@@ -13,11 +13,16 @@
 //   grad_k[n, d] = sum[r](grad_feature[n, r] * feature[n, r]) * k[n, d]
 //
 // The first two are products of matrices then, the last is one sum for a row. The chain rule makes such terms where
-// what is differentiated stands inside a sum.
+// what is differentiated stands inside a sum. The products of a layer become tensors of their own, for several
+// gradients may have one in common:
+//
+//   grad_gate[t, f] = sum[e](grad_out[t, e] * w[f, e] * value[t, f])
+//   grad_value[t, f] = sum[e](grad_out[t, e] * w[f, e] * gate[t, f])
 //
 //===----------------------------------------------------------------------===//
 
 #include "Form.h"
+#include "InlineRules.h"
 #include "Product.h"
 #include "Rewrites.h"
 #include "Scores.h"
@@ -47,6 +52,7 @@ public:
   bool find();
   /// The sum of the product alone, with the factors and choices around it.
   Value write();
+  ReduceOp sumAlone() const { return total.getDefiningOp<ReduceOp>(); }
 
 private:
   /// Whether `factor` changes from term to term.
@@ -173,9 +179,10 @@ struct FactorOut : attn::impl::AttnFactorOutBase<FactorOut> {
         CommonProduct product(sum);
         if (!product.find())
           continue;
-        Value value = product.write();
-        sum.replaceAllUsesWith(value);
+        sum.replaceAllUsesWith(product.write());
         sum.erase();
+        if (ReduceOp alone = product.sumAlone(); isOfLayers(tensor) && alone != soleReduction(tensor))
+          splitOff(alone, tensor, "_product");
         noteRewrite(tensor, "factor out",
                     "the terms of a sum in '" + tensor.getName() +
                         "' have factors in common, which it is multiplied by instead");

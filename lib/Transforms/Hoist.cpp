@@ -133,7 +133,7 @@ static bool isLateOrReduces(Value value, TensorOp tensor) {
 
 /// An element that `ofRows` read by all of their indices. Their product can be stored in the place of a tensor that
 /// nobody else reads, and beside one as large as an input; or, where `ofColumns` are the weights of a layer, which lack
-/// the first of those indices, beside any but scores, which are `compared`. Null where there is none.
+/// the first of those indices, of three at least, beside any but scores that are `compared`. Null where there is none.
 static ReadOp readInPlaceOf(ArrayRef<Factor> ofRows, ArrayRef<Factor> ofColumns,
                             const llvm::DenseSet<Value> &compared) {
   IndexSet indices;
@@ -145,7 +145,7 @@ static ReadOp readInPlaceOf(ArrayRef<Factor> ofRows, ArrayRef<Factor> ofColumns,
       continue;
     bool isTaken = inlinable(read, {}) && read.getTensor().hasOneUse();
     auto first = cast<BlockArgument>(read.getSubscripts().front());
-    bool isLayer = !compared.contains(read.getTensor()) &&
+    bool isLayer = indices.size() >= 3 && !compared.contains(read.getTensor()) &&
                    llvm::none_of(ofColumns, [&](const Factor &column) { return column.indices.contains(first); });
     if (isTaken || isLayer || hasInputsShape(read.getTensor()))
       return read;

@@ -206,3 +206,31 @@ attn.kernel @forward(%grad_out: !attn.tensor<[T, E], f32>, %c: !attn.tensor<[T],
   }
   attn.return %x : !attn.tensor<[T], f32> as f32
 }
+
+// A factor that each element of the gradient has for itself is multiplied once. The product of a layer is a tensor of its
+// own, since what it is multiplied by has it in its gradient, too.
+// CHECK-LABEL: attn.kernel @gate_backward(
+// CHECK-NEXT:    %grad_gate_product = attn.tensor "grad_gate_product"(%b: B, %t: T, %f: F) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%e: E) : f32 {
+// CHECK-NEXT:        %1 = attn.read %grad_out[%b, %t, %e]
+// CHECK-NEXT:        %2 = attn.read %w[%f, %e]
+// CHECK-NEXT:        %3 = arith.mulf %1, %2 : f32
+// CHECK:         %grad_gate = attn.tensor "grad_gate"(%b: B, %t: T, %f: F) : f32 {
+// CHECK-NEXT:      %0 = attn.read %grad_gate_product[%b, %t, %f]
+// CHECK-NEXT:      %1 = attn.read %value[%b, %t, %f]
+// CHECK-NEXT:      %2 = arith.mulf %0, %1 : f32
+// CHECK-NEXT:      attn.yield %2 : f32
+attn.kernel @gate_backward(%grad_out: !attn.tensor<[B, T, E], f32>, %w: !attn.tensor<[F, E], f32>, %value: !attn.tensor<[B, T, F], f32>) {
+  %grad_gate = attn.tensor "grad_gate"(%b: B, %t: T, %f: F) : f32 {
+    %0 = attn.reduce sum(%e: E) : f32 {
+      %1 = attn.read %grad_out[%b, %t, %e] : !attn.tensor<[B, T, E], f32>
+      %2 = attn.read %w[%f, %e] : !attn.tensor<[F, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %value[%b, %t, %f] : !attn.tensor<[B, T, F], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_gate : !attn.tensor<[B, T, F], f32> as f32
+}

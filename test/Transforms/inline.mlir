@@ -859,3 +859,65 @@ attn.kernel @balanced(%w: !attn.tensor<[M, N], f32>) {
   }
   attn.return %column : !attn.tensor<[N], f32> as f32
 }
+
+// Units of a layer are stored, whatever function they are of it: its weights lack the batch and the row.
+// CHECK-LABEL: attn.kernel @units(
+// CHECK-NEXT:    %unit = attn.tensor "unit"(%b: B, %t: T, %f: F) : f32 {
+// CHECK:           attn.reduce sum(%c: C)
+// CHECK:           math.exp
+// CHECK:         %out = attn.tensor "out"(%b: B, %t: T, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%f: F) : f32 {
+// CHECK-NEXT:        attn.read %unit[%b, %t, %f]
+attn.kernel @units(%x: !attn.tensor<[B, T, C], f32>, %w: !attn.tensor<[C, F], f32>, %u: !attn.tensor<[F, E], f32>) {
+  %hidden = attn.tensor "hidden"(%b: B, %t: T, %f: F) : f32 {
+    %0 = attn.reduce sum(%c: C) : f32 {
+      %1 = attn.read %x[%b, %t, %c] : !attn.tensor<[B, T, C], f32>
+      %2 = attn.read %w[%c, %f] : !attn.tensor<[C, F], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %unit = attn.tensor "unit"(%b: B, %t: T, %f: F) : f32 {
+    %0 = attn.read %hidden[%b, %t, %f] : !attn.tensor<[B, T, F], f32>
+    %1 = math.exp %0 : f32
+    attn.yield %1 : f32
+  }
+  %out = attn.tensor "out"(%b: B, %t: T, %e: E) : f32 {
+    %0 = attn.reduce sum(%f: F) : f32 {
+      %1 = attn.read %unit[%b, %t, %f] : !attn.tensor<[B, T, F], f32>
+      %2 = attn.read %u[%f, %e] : !attn.tensor<[F, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[B, T, E], f32> as f32
+}
+
+// Dot products of queries and keys, which have the batch in common, are not, though they look like a projection.
+// CHECK-LABEL: attn.kernel @dots(
+// CHECK-NEXT:    %out = attn.tensor "out"(%b: B, %m: M, %e: E) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        attn.reduce sum(%d: D)
+attn.kernel @dots(%q: !attn.tensor<[B, M, D], f32>, %k: !attn.tensor<[B, N, D], f32>, %v: !attn.tensor<[B, N, E], f32>) {
+  %dot = attn.tensor "dot"(%b: B, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%b, %m, %d] : !attn.tensor<[B, M, D], f32>
+      %2 = attn.read %k[%b, %n, %d] : !attn.tensor<[B, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%b: B, %m: M, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %dot[%b, %m, %n] : !attn.tensor<[B, M, N], f32>
+      %2 = attn.read %v[%b, %n, %e] : !attn.tensor<[B, N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[B, M, E], f32> as f32
+}

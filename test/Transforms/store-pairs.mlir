@@ -648,3 +648,71 @@ attn.kernel @rows_backward(%s: !attn.tensor<[M, N], f32>, %grad_out: !attn.tenso
   }
   attn.return %grad_v : !attn.tensor<[N, E], f32> as f32, %grad_r : !attn.tensor<[R, E], f32> as f32
 }
+
+// A total that weights are divided by, and what is summed of its gradient before there are pairs, come before the blocks,
+// with scores of their own.
+// CHECK-LABEL: attn.kernel @total(
+// CHECK-NEXT:    %total = attn.tensor "total"(%h: H, %m: M) : f32 attributes {attn.total} {
+// CHECK-NEXT:      %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK-NEXT:        %1 = attn.reduce sum(%d: D) : f32 {
+// CHECK:             math.absf %1
+// CHECK:         %dot = attn.tensor "dot"
+// CHECK:         %grad_s = attn.tensor "grad_s"(%h: H, %m: M, %n: N) : f32 attributes {attn.pairs} {
+// CHECK-NEXT:      attn.reduce sum(%d: D)
+// CHECK:           attn.read %dot[%h, %m]
+// CHECK:         %grad_q = attn.tensor "grad_q"
+// CHECK:           attn.read %grad_s[%h, %m, %n]
+attn.kernel @total(%q: !attn.tensor<[H, M, D], f32>, %k: !attn.tensor<[H, N, D], f32>, %grad_out: !attn.tensor<[H, M, D], f32>) {
+  %s = attn.tensor "s"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+      %2 = attn.read %k[%h, %n, %d] : !attn.tensor<[H, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %total = attn.tensor "total"(%h: H, %m: M) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %s[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %2 = math.absf %1 : f32
+      attn.yield %2 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %dot = attn.tensor "dot"(%h: H, %m: M) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %grad_out[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+      %2 = attn.read %total[%h, %m] : !attn.tensor<[H, M], f32>
+      %3 = arith.divf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_s = attn.tensor "grad_s"(%h: H, %m: M, %n: N) : f32 {
+    %0 = attn.read %s[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+    %1 = attn.read %dot[%h, %m] : !attn.tensor<[H, M], f32>
+    %2 = math.exp %0 : f32
+    %3 = arith.mulf %2, %1 : f32
+    attn.yield %3 : f32
+  }
+  %grad_q = attn.tensor "grad_q"(%h: H, %m: M, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %grad_s[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %2 = attn.read %k[%h, %n, %d] : !attn.tensor<[H, N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %grad_k = attn.tensor "grad_k"(%h: H, %n: N, %d: D) : f32 {
+    %0 = attn.reduce sum(%m: M) : f32 {
+      %1 = attn.read %grad_s[%h, %m, %n] : !attn.tensor<[H, M, N], f32>
+      %2 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, M, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_q : !attn.tensor<[H, M, D], f32> as f32, %grad_k : !attn.tensor<[H, N, D], f32> as f32
+}

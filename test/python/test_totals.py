@@ -1,6 +1,8 @@
 """Weights that are divided by a total of their row, without a softmax: the scores of the total are computed again, not
 stored."""
 
+import re
+
 import pytest
 
 import attn
@@ -9,11 +11,25 @@ torch = pytest.importorskip("torch")
 from formula_checks import assert_equals_formula, stored_whole  # noqa: E402
 
 SCORE = "s[h, m, n] = sum[d](q[h, m, d] * k[h, n, d]) / sqrt(D)"
+DOT = "s[h, m, n] = sum[d](q[h, m, d] * k[h, n, d])"  # could be a projection, if its factors had not a head in common
 POSITIVE = "p[h, m, n] = max(s[h, m, n], 0.0) * max(s[h, m, n], 0.0)"
 
 
 def scores(q, k):
     return q @ k.mT / q.shape[-1] ** 0.5
+
+
+def dots(q, k):
+    return q @ k.mT
+
+
+def squared(scores):
+    return scores**2 + 0.5 * scores + 1
+
+
+def decay(q, k):
+    distance = torch.arange(q.shape[1])[:, None] - torch.arange(k.shape[1])
+    return 0.9 ** distance.clamp(min=0).double()
 
 
 def over(weights, totals):
@@ -71,6 +87,30 @@ CASES = {
             out[h, m, e] = sum[n](sigmoid(s[h, m, n]) / (r[h, m] + 0.5) * v[h, n, e] where n <= m)""",
         lambda q, k, v: over(scores(q, k).sigmoid().tril(), lambda p: added(p) + 0.5) @ v,
     ),
+    "a polynomial of dot products": (
+        f"""{DOT}
+            p[h, m, n] = s[h, m, n] ** 2 + 0.5 * s[h, m, n] + 1
+            out[h, m, e] = sum[n](p[h, m, n] * v[h, n, e]) / sum[n](p[h, m, n])""",
+        lambda q, k, v: over(squared(dots(q, k)), added) @ v,
+    ),
+    "dot products": (
+        f"""{DOT}
+            out[h, m, e] = sum[n](s[h, m, n] * v[h, n, e]) / (sum[n](s[h, m, n]) ** 2 + 100)""",
+        lambda q, k, v: over(dots(q, k), lambda s: added(s) ** 2 + 100) @ v,
+    ),
+    "sizes of the keys before": (
+        f"""{DOT}
+            r[h, m] = sum[n](abs(s[h, m, n]) where n <= m)
+            out[h, m, e] = sum[n](s[h, m, n] * v[h, n, e] where n <= m) / max(r[h, m], 1.0)""",
+        lambda q, k, v: over(dots(q, k).tril(), lambda s: added(s.abs()).clamp(min=1)) @ v,
+    ),
+    "decay, and the size of a sum": (
+        """s[h, m, n] = sum[d](q[h, m, d] * k[h, n, d]) * 0.9 ** f32(m - n)
+            r[h, m] = sum[n](s[h, m, n] where n <= m)
+            w[h, m, n] = s[h, m, n] / max(abs(r[h, m]), 1.0)
+            out[h, m, e] = sum[n](w[h, m, n] * v[h, n, e] where n <= m)""",
+        lambda q, k, v: over(dots(q, k).tril() * decay(q, k), lambda s: added(s).abs().clamp(min=1)) @ v,
+    ),
     "two totals": (
         f"""{SCORE}
             mean[h, m] = sum[n](s[h, m, n]) / N
@@ -112,6 +152,13 @@ def test_nothing_of_pairs_is_stored(name):
     """But blocks of rows of the gradient, which the plan names."""
     kernel, _ = compiled(name)
     assert stored_whole(kernel, "m: M", "n: N") == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_share_blocks_of_pairs(name):
+    """Totals that scores are divided by come before the blocks: their own gradient is a sum of a row."""
+    kernel, _ = compiled(name)
+    assert re.search("^blocks of h, m.*grad_k added, grad_q", kernel.grad()[1].emit("plan"), re.MULTILINE)
 
 
 def test_a_weight_that_is_returned_is_stored():
