@@ -16,8 +16,8 @@
 // what is differentiated stands inside a sum. The products of a layer become tensors of their own, for several
 // gradients may have one in common:
 //
-//   grad_gate[t, f] = sum[e](grad_out[t, e] * w[f, e] * value[t, f])
-//   grad_value[t, f] = sum[e](grad_out[t, e] * w[f, e] * gate[t, f])
+//   grad_gate[b, t, f]  = sum[e](grad_out[b, t, e] * w[f, e] * value[b, t, f])
+//   grad_value[b, t, f] = sum[e](grad_out[b, t, e] * w[f, e] * gate[b, t, f])
 //
 //===----------------------------------------------------------------------===//
 

@@ -131,26 +131,33 @@ static bool isLateOrReduces(Value value, TensorOp tensor) {
   });
 }
 
-/// An element that `ofRows` read by all of their indices. Their product can be stored in the place of a tensor that
-/// nobody else reads, and beside one as large as an input; or, where `ofColumns` are the weights of a layer, which lack
-/// the first of those indices, of three at least, beside any but scores that are `compared`. Null where there is none.
-static ReadOp readInPlaceOf(ArrayRef<Factor> ofRows, ArrayRef<Factor> ofColumns,
-                            const llvm::DenseSet<Value> &compared) {
-  IndexSet indices;
-  for (const Factor &factor : ofRows)
-    indices.insert_range(factor.indices);
-  for (const Factor &factor : ofRows) {
-    ReadOp read = readByAllIndices({factor.value, false, indices});
-    if (!read)
-      continue;
-    bool isTaken = inlinable(read, {}) && read.getTensor().hasOneUse();
-    auto first = cast<BlockArgument>(read.getSubscripts().front());
-    bool isLayer = indices.size() >= 3 && !compared.contains(read.getTensor()) &&
-                   llvm::none_of(ofColumns, [&](const Factor &column) { return column.indices.contains(first); });
-    if (isTaken || isLayer || hasInputsShape(read.getTensor()))
-      return read;
-  }
-  return {};
+/// Whether a tensor with an element for each of `indices` takes no more memory than an input, or a tensor that is
+/// stored as a whole. Scores that are `compared` are, too, but nothing else needs be that large.
+static bool isNoLarger(const IndexSet &indices, KernelOp kernel, const llvm::DenseSet<Value> &compared) {
+  SmallVector<SizeAttr> sizes = llvm::map_to_vector(indices, indexSize);
+  auto hasSizes = [&](Value tensor) {
+    ArrayRef<SizeAttr> shape = cast<AttnTensorType>(tensor.getType()).getShape();
+    return std::is_permutation(shape.begin(), shape.end(), sizes.begin(), sizes.end());
+  };
+  return llvm::any_of(kernel.getParameters(), hasSizes) ||
+         llvm::any_of(kernel.getBody().front().getOps<TensorOp>(), [&](TensorOp tensor) {
+           Value result = tensor.getResult();
+           return hasSizes(result) && !isPairs(result) && !compared.contains(result);
+         });
+}
+
+/// The index along which the elements lie that `factors` read of the tensor with the most dimensions, if it is one.
+static BlockArgument lastOfLargestRead(ArrayRef<Factor> factors) {
+  ReadOp largest;
+  for (const Factor &factor : factors)
+    anyInSlice(factor.value, [&](Operation *op) {
+      auto read = dyn_cast<ReadOp>(op);
+      if (read && (!largest || read.getSubscripts().size() > largest.getSubscripts().size()))
+        largest = read;
+      return false;
+    });
+  return largest && !largest.getSubscripts().empty() ? dyn_cast<BlockArgument>(largest.getSubscripts().back())
+                                                     : BlockArgument();
 }
 
 /// Makes a tensor of the factors of a matrix product that its columns have in common, if they are more than an element:
@@ -165,10 +172,13 @@ static void hoistRowFactors(TensorOp tensor, const llvm::DenseSet<Value> &compar
     for (const Factor &factor : product.factors)
       (factor.indices.empty() || factor.indices.contains(column) ? ofColumns : ofRows).push_back(factor);
     bool isElement = ofRows.size() == 1 && !ofRows.front().inverse && ofRows.front().value.getDefiningOp<ReadOp>();
-    ReadOp read = isElement ? ReadOp() : readInPlaceOf(ofRows, ofColumns, compared);
-    if (!read || llvm::any_of(ofRows, [&](const Factor &factor) { return isLateOrReduces(factor.value, tensor); }))
+    IndexSet indices;
+    for (const Factor &factor : ofRows)
+      indices.insert_range(factor.indices);
+    if (isElement || !isNoLarger(indices, tensor->getParentOfType<KernelOp>(), compared) ||
+        llvm::any_of(ofRows, [&](const Factor &factor) { return isLateOrReduces(factor.value, tensor); }))
       continue;
-    auto innermost = cast<BlockArgument>(read.getSubscripts().back());
+    BlockArgument innermost = lastOfLargestRead(ofRows);
     OpBuilder builder(sum.getBody().front().getTerminator());
     Location location = sum.getLoc();
     IRMapping mapping;

@@ -126,30 +126,51 @@ attn.kernel @normalised(%x: !attn.tensor<[N, D], f32>, %norm: !attn.tensor<[N], 
   attn.return %out : !attn.tensor<[N, E], f32> as f32
 }
 
-// Nothing is stored that is larger than the inputs, beside what it is made of.
+// Nothing is stored that is larger than all that is there.
 // CHECK-LABEL: attn.kernel @larger(
 // CHECK-NOT:     feature
-attn.kernel @larger(%x: !attn.tensor<[M, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
-  %pair = attn.tensor "pair"(%m: M, %n: N) : f32 {
-    %0 = attn.reduce max(%d: D) : f32 {
-      %1 = attn.read %x[%m, %d] : !attn.tensor<[M, D], f32>
-      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
-      %3 = arith.mulf %1, %2 : f32
-      attn.yield %3 : f32
-    }
-    attn.yield %0 : f32
-  }
+// CHECK:         attn.return
+attn.kernel @larger(%far: !attn.tensor<[M], f32>, %at: !attn.tensor<[N], f32>, %v: !attn.tensor<[N, E], f32>) {
   %out = attn.tensor "out"(%m: M, %e: E) : f32 {
     %0 = attn.reduce sum(%n: N) : f32 {
-      %1 = attn.read %pair[%m, %n] : !attn.tensor<[M, N], f32>
-      %2 = math.absf %1 : f32
-      %3 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
-      %4 = arith.mulf %2, %3 : f32
-      attn.yield %4 : f32
+      %1 = attn.read %far[%m] : !attn.tensor<[M], f32>
+      %2 = attn.read %at[%n] : !attn.tensor<[N], f32>
+      %3 = arith.subf %1, %2 : f32
+      %4 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
     }
     attn.yield %0 : f32
   }
-  attn.return %out : !attn.tensor<[M, E], f32> as f32, %pair : !attn.tensor<[M, N], f32> as f32
+  attn.return %out : !attn.tensor<[M, E], f32> as f32
+}
+
+// The gradient of a layer with several parts is put together once, as it is as large as the layer.
+// CHECK-LABEL: attn.kernel @parts(
+// CHECK:         %grad_x_feature = attn.tensor "grad_x_feature"(%b: B, %t: T, %j: 2, %d: D) : f32 {
+// CHECK:           arith.select
+// CHECK:           arith.addf
+// CHECK:         %grad_x = attn.tensor "grad_x"(%b: B, %t: T, %c: C) : f32 {
+// CHECK-NEXT:      %0 = attn.reduce sum(%j: 2, %d: D) : f32 {
+// CHECK-NEXT:        %1 = attn.read %grad_x_feature[%b, %t, %j, %d]
+attn.kernel @parts(%layer: !attn.tensor<[B, T, 2, D], f32>, %first: !attn.tensor<[B, T, D], f32>, %second: !attn.tensor<[B, T, D], f32>, %w: !attn.tensor<[C, 2, D], f32>) {
+  %grad_x = attn.tensor "grad_x"(%b: B, %t: T, %c: C) : f32 {
+    %0 = attn.reduce sum(%j: 2, %d: D) : f32 {
+      %cst = arith.constant 0.0 : f32
+      %zero = arith.constant 0 : i64
+      %1 = arith.cmpi eq, %j, %zero : i64
+      %2 = attn.read %first[%b, %t, %d] : !attn.tensor<[B, T, D], f32>
+      %3 = arith.select %1, %2, %cst : f32
+      %4 = attn.read %second[%b, %t, %d] : !attn.tensor<[B, T, D], f32>
+      %5 = arith.select %1, %cst, %4 : f32
+      %6 = arith.addf %3, %5 : f32
+      %7 = attn.read %w[%c, %j, %d] : !attn.tensor<[C, 2, D], f32>
+      %8 = arith.mulf %6, %7 : f32
+      attn.yield %8 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %grad_x : !attn.tensor<[B, T, C], f32> as f32
 }
 
 // A reduction that is the same for a row of a matrix product is computed once; where there is no product, a row has it once.

@@ -395,7 +395,9 @@ def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {
     sum's indices is multiplied outside. Stored pairs are 0 where their mask is false, so sums need no condition.
 
     Pairs are found from the weights of a softmax, and from tensors that sums over their keys and sums over their rows read,
-    as without one. Conditions of such sums become masks first. A running total (`attn-scan`) of scores along keys is one of the
+    as without one. Conditions of such sums become masks first. Where weights are divided by a total of their row, a statement
+    that has no block stands between sums over pairs and pairs that are made of it: those sums come before the blocks, with scores
+    of their own. A running total (`attn-scan`) of scores along keys is one of the
     pairs, and so are those scores: they are stored in forward kernels, too, where no softmax asks for a whole row of them before.
 
     A sum over pairs that another sum adds up elsewhere, as the gradient of keys that heads share (`h // 4` is `at`) or of a
@@ -446,7 +448,8 @@ def AttnInline : Pass<"attn-inline", "::attn::KernelOp"> {
     or the sum that reads them (storing them would take M·N memory), unless they are a linear layer of pairs that are there, an input
     or scores of several heads (`sum[c](w[h, c] * pair[m, n, c])`): those are a matrix product. So is a sum over
     rows that a query and a key have together (`sum[c](q[h, m, c] * edge[m, n, c])`), which becomes a tensor of its own wherever it is
-    written, unless the kernel is `attn.whole`. Scores that a sum takes in so are computed again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
+    written, unless the kernel is `attn.whole`. Functions of layers with a batch (`exp(sum[c](x[b, t, c] * w[c, f]))`) stay, too: weights
+    lack the batch and the row, where query and key have the batch in common. Scores that a sum takes in so are computed again for totals that weights are divided by (`sum[n](exp(score[m, n]))`), which become tensors with the attribute
     `attn.total`, where nothing else reads them. What depends on only one of the two is computed once and stays. So do
     scores whose rows have values of their own that are stored (`sum[m](a[m, n] / total[m])`), and
     what is read at a subscript that might have to be clamped, terms of a sum that divide their last index (a rotated key
@@ -801,8 +804,9 @@ def AttnFactorOut : Pass<"attn-factor-out", "::attn::KernelOp"> {
   let description = [{
     Where the terms of a sum are a multiple of one product, by factors and choices that are the same for all of them, the product
     alone is summed, and the factors and choices stand around the sum; so does its condition where that is the same for all terms.
-    That is done for choices, for functions of an index, and where the product does not change with one of the statement's
-    indices. Only backward kernels are changed: a factor that is infinite gives NaN where the sum is 0.
+    That is done for choices, for functions of an index, for factors that each element has for itself, and where the product does
+    not change with one of the statement's indices. The product of a layer, whose weights lack the batch, becomes a tensor of its
+    own, as several gradients may have it in common. Only backward kernels are changed: a factor that is infinite gives NaN where the sum is 0.
 
     ```mlir
     %grad_x = attn.tensor "grad_x"(%t: T, %s: T) : f32 {
@@ -1024,8 +1028,9 @@ def AttnHoist : Pass<"attn-hoist", "::attn::KernelOp"> {
   let description = [{
     A part of a score, a weight or a value that depends on the key and not on the query, and costs more than a read (a reduction,
     a division or a function), becomes a tensor. What depends on the query alone is computed once for a query by the lowering; it
-    becomes a tensor only where it is a reduction within a reduction. So does a factor of a matrix product
-    that calls functions and that some index of the product does not change: the features of attention in linear time; and a
+    becomes a tensor only where it is a reduction within a reduction. So do all factors of a matrix product that its columns have
+    in common, where they are more than an element, and something of their size is there already: features of attention in linear
+    time, and normalised rows; a factor of the columns that calls functions and that some index of the product does not change; and a
     reduction that is the same in a row of a matrix product, or for all terms of another reduction.
 
     ```mlir
