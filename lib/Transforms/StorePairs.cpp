@@ -255,9 +255,6 @@ void PairTensors::store(bool early) {
   bool areTotals = Scan::of(weights) && haveScores();
   if (isKnown || sums().size() < (areTotals ? 1 : 2) || (early && !haveScores()))
     return;
-  if (early)
-    for (ReduceOp sum : earlySums())
-      computeEarly(sum);
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
     joinPlaced(statement);
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
@@ -267,6 +264,9 @@ void PairTensors::store(bool early) {
   bool hasScan = llvm::any_of(tensors, [](Value tensor) { return Scan::of(definitionOf(tensor)).has_value(); });
   if (!weights->hasAttr(TensorOp::weightsName))
     collect();
+  if (early)
+    for (ReduceOp sum : earlySums())
+      computeEarly(sum);
   if (!weights->hasAttr(TensorOp::weightsName) || hasScan)
     maskByConditions();
   findStored();
