@@ -68,3 +68,8 @@ void PairTensors::computeEarly(ReduceOp sum) {
       }
   }
 }
+
+void PairTensors::computeEarlySums() {
+  for (ReduceOp sum : earlySums())
+    computeEarly(sum);
+}

@@ -46,6 +46,7 @@ private:
   // Which sums are no part of the blocks (EarlySums.cpp).
   llvm::SmallVector<ReduceOp> earlySums();
   void computeEarly(ReduceOp sum);
+  void computeEarlySums();
 
   // What reads them (PairSums.cpp, PairTables.cpp).
   bool placesRows(const PlacedSum &placed, ReadOp read, TensorOp part);

@@ -255,6 +255,8 @@ void PairTensors::store(bool early) {
   bool areTotals = Scan::of(weights) && haveScores();
   if (isKnown || sums().size() < (areTotals ? 1 : 2) || (early && !haveScores()))
     return;
+  if (early)
+    computeEarlySums();
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
     joinPlaced(statement);
   for (TensorOp statement : llvm::to_vector(weights->getBlock()->getOps<TensorOp>()))
@@ -265,8 +267,7 @@ void PairTensors::store(bool early) {
   if (!weights->hasAttr(TensorOp::weightsName))
     collect();
   if (early)
-    for (ReduceOp sum : earlySums())
-      computeEarly(sum);
+    computeEarlySums(); // of pairs that are known since sums are products of them
   if (!weights->hasAttr(TensorOp::weightsName) || hasScan)
     maskByConditions();
   findStored();

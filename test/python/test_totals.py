@@ -158,7 +158,10 @@ def test_nothing_of_pairs_is_stored(name):
 def test_gradients_share_blocks_of_pairs(name):
     """Totals that scores are divided by come before the blocks: their own gradient is a sum of a row."""
     kernel, _ = compiled(name)
-    assert re.search("^blocks of h, m.*grad_k added, grad_q", kernel.grad()[1].emit("plan"), re.MULTILINE)
+    plan = kernel.grad()[1].emit("plan")
+    assert re.search("^blocks of h, m.*grad_k added, grad_q", plan, re.MULTILINE)
+    assert "matrix grad_q: " in plan and "matrix grad_k: " in plan
+    assert "matrix grad_v: " in plan or "sum grad_v: " in plan  # where the gradient of linear scores needs no scores
 
 
 def test_a_weight_that_is_returned_is_stored():
