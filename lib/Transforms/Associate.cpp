@@ -36,6 +36,14 @@ namespace attn {
 #include "attn/Transforms/Passes.h.inc"
 } // namespace attn
 
+/// Whether `tensor` is an input of the kernel, or has the shape of one.
+static bool hasInputsShape(Value tensor) {
+  KernelOp kernel = isa<BlockArgument>(tensor) ? KernelOp() : tensor.getDefiningOp()->getParentOfType<KernelOp>();
+  auto shapeOf = [](Value value) { return cast<AttnTensorType>(value.getType()).getShape(); };
+  return !kernel ||
+         llvm::any_of(kernel.getParameters(), [&](Value parameter) { return shapeOf(parameter) == shapeOf(tensor); });
+}
+
 /// Whether one of `factors` is an element of an input, or of a tensor as large, which has one for each combination of
 /// `indices`.
 static bool readsInputByAll(ArrayRef<Factor> factors, const IndexSet &indices) {

@@ -10,13 +10,6 @@
 using namespace mlir;
 using namespace attn;
 
-bool attn::hasInputsShape(Value tensor) {
-  KernelOp kernel = isa<BlockArgument>(tensor) ? KernelOp() : tensor.getDefiningOp()->getParentOfType<KernelOp>();
-  auto shapeOf = [](Value value) { return cast<AttnTensorType>(value.getType()).getShape(); };
-  return !kernel ||
-         llvm::any_of(kernel.getParameters(), [&](Value parameter) { return shapeOf(parameter) == shapeOf(tensor); });
-}
-
 bool attn::isBackward(KernelOp kernel) { return kernel.getSymName().ends_with(KernelOp::backwardSuffix); }
 
 TensorOp attn::tensorNamed(KernelOp kernel, StringRef name) {

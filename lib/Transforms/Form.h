@@ -40,9 +40,6 @@ bool isStoredWithPairs(TensorOp tensor);
 /// Whether a sum over one index reads a weight there.
 bool sumsWeights(ReduceOp reduce, const llvm::DenseSet<mlir::Value> &weights);
 
-/// Whether `tensor` is an input of the kernel, or has the shape of one.
-bool hasInputsShape(mlir::Value tensor);
-
 /// Whether `kernel` is one that attn-differentiate makes for gradients.
 bool isBackward(KernelOp kernel);
 

@@ -369,9 +369,7 @@ void Inline::runOnOperation() {
       llvm::append_range(reads, scan->reduce.getBody().getOps<ReadOp>());
     for (ReadOp read : reads) {
       TensorOp source = this->source(read);
-      bool once = source && source.getResult().hasOneUse() &&
-                  dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
-      if (once && !endsPlacedSum(source, tensor) && !(scan && hasReduction(source)))
+      if (source && isPartOf(source, read, tensor) && !(scan && hasReduction(source)))
         substituteFormula(read, source);
     }
   }

@@ -39,6 +39,10 @@ bool attn::readsEachElement(ReadOp read, TensorOp tensor) {
   return dependence(read.getSubscripts()).size() == tensor.getBody().getNumArguments();
 }
 
+bool attn::isPartOf(TensorOp source, ReadOp read, TensorOp tensor) {
+  return source.getResult().hasOneUse() && readsEachElement(read, tensor) && !endsPlacedSum(source, tensor);
+}
+
 /// Whether the formula has an element that it reads for every element it computes: then storing it takes no more memory
 /// than what is stored already.
 static bool followsStored(TensorOp tensor) {

@@ -31,6 +31,10 @@ bool isFunctionIn(ReduceOp sum, TensorOp tensor, mlir::BlockArgument column);
 /// storing them takes no more memory than what is read.
 bool readsEachElement(ReadOp read, TensorOp tensor);
 
+/// Whether `source`, which `read` reads in the formula of `tensor`, may become a part of that: nobody else reads it,
+/// and `read` another element for each of its own. Then nothing is computed twice.
+bool isPartOf(TensorOp source, ReadOp read, TensorOp tensor);
+
 /// Whether `read` is in a sum's terms, of numbers that are found by dividing their last index: lanes along it lie
 /// apart, for every pair again. Storing them takes no more memory than what is stored already.
 bool divides(ReadOp read, TensorOp tensor);

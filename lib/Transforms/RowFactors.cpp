@@ -110,8 +110,7 @@ void attn::hoistRowFactors(TensorOp tensor, const llvm::DenseSet<Value> &compare
     eraseUnused(sum.getBody().front());
     auto feature = element.getDefiningOp<ReadOp>().getTensor().getDefiningOp<TensorOp>();
     for (ReadOp own : llvm::to_vector(feature.getBody().getOps<ReadOp>()))
-      if (TensorOp source = inlinable(own, {});
-          source && source.getResult().hasOneUse() && readsEachElement(own, feature))
+      if (TensorOp source = inlinable(own, {}); source && isPartOf(source, own, feature))
         substituteFormula(own, source);
     noteRewrite(tensor, "hoist",
                 "what the columns of '" + tensor.getName() + "' have in common is computed once, as '" +

@@ -126,6 +126,54 @@ attn.kernel @normalised(%x: !attn.tensor<[N, D], f32>, %norm: !attn.tensor<[N], 
   attn.return %out : !attn.tensor<[N, E], f32> as f32
 }
 
+// A sum whose terms have places stays the sole one of its statement: beside another it would visit each term at each
+// place.
+// CHECK-LABEL: attn.kernel @segments(
+// CHECK-NEXT:    %z = attn.tensor "z"(%t: T, %d: D) : f32 {
+// CHECK:         %out_feature = attn.tensor "out_feature"(%t: T, %d: D) : f32 {
+// CHECK:           %0 = attn.reduce sum(%n: N) : f32 {
+// CHECK:           %1 = attn.read %z[%t, %d] : !attn.tensor<[T, D], f32>
+// CHECK-NEXT:      %2 = arith.mulf %0, %1 : f32
+// CHECK-NEXT:      attn.yield %2 : f32
+attn.kernel @segments(%x: !attn.tensor<[N, D], f32>, %id: !attn.tensor<[N], i32>, %u: !attn.tensor<[T, C], f32>, %k: !attn.tensor<[C, D], f32>, %w: !attn.tensor<[D, E], f32>) {
+  %y = attn.tensor "y"(%t: T, %d: D) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %x[%n, %d] : !attn.tensor<[N, D], f32>
+      attn.yield %1 : f32
+    } where {
+      %1 = attn.read %id[%n] : !attn.tensor<[N], i32>
+      %c0 = arith.constant 0 : i64
+      %2 = attn.size T - 1
+      %3 = arith.minsi %1, %2 : i64
+      %4 = arith.maxsi %3, %c0 : i64
+      %5 = arith.cmpi eq, %4, %t : i64
+      attn.yield %5 : i1
+    }
+    attn.yield %0 : f32
+  }
+  %z = attn.tensor "z"(%t: T, %d: D) : f32 {
+    %0 = attn.reduce sum(%c: C) : f32 {
+      %1 = attn.read %u[%t, %c] : !attn.tensor<[T, C], f32>
+      %2 = attn.read %k[%c, %d] : !attn.tensor<[C, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%t: T, %e: E) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %y[%t, %d] : !attn.tensor<[T, D], f32>
+      %2 = attn.read %z[%t, %d] : !attn.tensor<[T, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      %4 = attn.read %w[%d, %e] : !attn.tensor<[D, E], f32>
+      %5 = arith.mulf %3, %4 : f32
+      attn.yield %5 : f32
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[T, E], f32> as f32
+}
+
 // Nothing is stored that is larger than all that is there.
 // CHECK-LABEL: attn.kernel @larger(
 // CHECK-NOT:     feature

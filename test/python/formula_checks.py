@@ -5,6 +5,11 @@ import re
 import torch
 
 
+def random_inputs(kernel, sizes, other=None):
+    """A tensor for each input, of dimensions with these sizes by name; the `other` size is that of further names."""
+    return [torch.randn([sizes.get(size, other) for size in info.shape]) for info in kernel.inputs]
+
+
 def assert_equals_formula(kernel, formula, tensors, tolerance, gradient_tolerance, noise):
     """In f32, against `formula` in f64. Tolerances are relative to the largest number of the result and of each gradient;
     `noise` is added to both."""

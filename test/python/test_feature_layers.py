@@ -8,7 +8,7 @@ import pytest
 import attn
 
 torch = pytest.importorskip("torch")
-from formula_checks import assert_equals_formula  # noqa: E402
+from formula_checks import assert_equals_formula, random_inputs  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 WEIGHTS = "wq: f32[H, C, D], wk: f32[H, C, D], wv: f32[H, C, D]"
@@ -135,7 +135,7 @@ def test_result_and_gradients(name, tokens):
     kernel = attn.compile(source)
     torch.manual_seed(tokens)
     sizes = {"B": 2, "H": 3, "C": 20, "D": 8, "F": 33, "T": tokens}
-    tensors = [torch.randn([sizes[size] for size in info.shape]) / 2 for info in kernel.inputs]
+    tensors = [tensor / 2 for tensor in random_inputs(kernel, sizes)]
     assert_equals_formula(kernel, formula, tensors, tolerance=2e-6, gradient_tolerance=1e-5, noise=1e-5)
 
 

@@ -7,7 +7,7 @@ import pytest
 import attn
 
 torch = pytest.importorskip("torch")
-from formula_checks import assert_equals_formula, stored_whole  # noqa: E402
+from formula_checks import assert_equals_formula, random_inputs, stored_whole  # noqa: E402
 
 HEADS = "q: f32[B, H, M, D], k: f32[B, H, N, D], v: f32[B, H, N, E]"
 
@@ -157,8 +157,7 @@ def test_sum_and_gradients(name, sizes):
     kernel = attn.compile(source)
     torch.manual_seed(sizes)
     small = {"B": 2, "H": 2, "C": 2, "D": 5, "E": 3, "P": 3, "U": 6}
-    shapes = [[small.get(size, sizes) for size in info.shape] for info in kernel.inputs]
-    tensors = [torch.randn(shape) / 4 for shape in shapes]
+    tensors = [tensor / 4 for tensor in random_inputs(kernel, small, sizes)]
     assert_equals_formula(kernel, formula, tensors, tolerance=2e-6, gradient_tolerance=1e-5, noise=1e-7)
 
 
