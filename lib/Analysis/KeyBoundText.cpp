@@ -31,8 +31,9 @@ static std::string describe(Value value) {
     return describe(op->getOperand(0)) + " + " + describe(op->getOperand(1));
   if (isa<arith::SubIOp>(op))
     return describe(op->getOperand(0)) + " - " + describeFactor(op->getOperand(1));
-  if (isa<FloorDivOp>(op))
-    return describeFactor(op->getOperand(0)) + " // " + describeFactor(op->getOperand(1));
+  if (isa<FloorDivOp, arith::MulIOp>(op))
+    return describeFactor(op->getOperand(0)) + (isa<FloorDivOp>(op) ? " // " : " * ") +
+           describeFactor(op->getOperand(1));
   if (isa<arith::MinSIOp, arith::MaxSIOp>(op))
     return (isa<arith::MinSIOp>(op) ? "min(" : "max(") + describe(op->getOperand(0)) + ", " +
            describe(op->getOperand(1)) + ")";

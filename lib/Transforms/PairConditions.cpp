@@ -153,7 +153,7 @@ void PairTensors::maskAsRead(TensorOp tensor) {
   if (!common)
     return;
   llvm::erase_if(*common, [&](Value mask) { return !mask.getDefiningOp()->isBeforeInBlock(tensor); });
-  applyMasks(tensor, *common);
+  narrowMasks(tensor, *common);
 }
 
 /// Conditions of sums, and those inside of pairs, become masks of all pairs that have to do with them.

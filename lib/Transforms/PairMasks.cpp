@@ -84,6 +84,26 @@ private:
 /// The masks, tensors of the same shape, that `tensor` is 0 outside of, as its formula says.
 SmallVector<Value> PairTensors::masksOf(TensorOp tensor) { return ZeroMasks(tensors).of(tensor); }
 
+/// The masks, among `masks`, that `condition`, of an element of `tensor`, does not ask for.
+static SmallVector<Value> missingMasks(ArrayRef<Value> masks, Value condition) {
+  llvm::SmallSetVector<Value, 2> missing(masks.begin(), masks.end());
+  for (Value each : conjunctsOf(condition))
+    if (auto read = each.getDefiningOp<ReadOp>())
+      missing.remove(read.getTensor());
+  return missing.takeVector();
+}
+
+/// Whether each of `masks` is true, and `condition`, if there is one, at the element of `tensor`.
+static Value areVisible(TensorOp tensor, ArrayRef<Value> masks, Value condition, OpBuilder &builder) {
+  SmallVector<Value> conditions;
+  if (condition)
+    conditions.push_back(condition);
+  llvm::SmallSetVector<Value, 2> distinct(masks.begin(), masks.end());
+  for (Value mask : distinct)
+    conditions.push_back(ReadOp::create(builder, tensor.getLoc(), mask, ValueRange(tensor.getBody().getArguments())));
+  return conjunction(conditions, builder);
+}
+
 void attn::applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
   Value formula = yielded(tensor.getBody()), own = maskOf(tensor);
   bool isMasked = own && llvm::any_of(conjunctsOf(own), isRead);
@@ -91,13 +111,22 @@ void attn::applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
     return;
   OpBuilder builder(tensor.getBody().front().getTerminator());
   Location location = tensor.getLoc();
-  SmallVector<Value> conditions;
-  llvm::SmallSetVector<Value, 2> distinct(masks.begin(), masks.end());
-  for (Value mask : distinct)
-    conditions.push_back(ReadOp::create(builder, location, mask, ValueRange(tensor.getBody().getArguments())));
-  Value isVisible = conjunction(conditions, builder), zero = floatConstant(0, formula.getType(), builder, location);
+  Value isVisible = areVisible(tensor, masks, Value(), builder);
+  Value zero = floatConstant(0, formula.getType(), builder, location);
   Value masked = arith::SelectOp::create(builder, location, isVisible, formula, zero);
   tensor.getBody().front().getTerminator()->setOperand(0, masked);
+}
+
+void attn::narrowMasks(TensorOp tensor, ArrayRef<Value> masks) {
+  Value own = maskOf(tensor);
+  SmallVector<Value> missing = own ? missingMasks(masks, own) : SmallVector<Value>(masks);
+  if (!own || llvm::none_of(conjunctsOf(own), isRead))
+    return applyMasks(tensor, missing);
+  if (missing.empty())
+    return;
+  auto choice = yielded(tensor.getBody()).getDefiningOp<arith::SelectOp>();
+  OpBuilder builder(choice);
+  choice.getConditionMutable().assign(areVisible(tensor, missing, own, builder));
 }
 
 /// Makes a tensor that is a multiple of one that is masked 0 where that is, whatever it is multiplied by.

@@ -87,6 +87,9 @@ inline TensorOp definitionOf(mlir::Value tensor) { return tensor.getDefiningOp<T
 /// Makes `tensor` 0 where one of `masks` is false, unless it is a scan: those go on there.
 void applyMasks(TensorOp tensor, llvm::ArrayRef<mlir::Value> masks);
 
+/// The same, beside the masks that it has already.
+void narrowMasks(TensorOp tensor, llvm::ArrayRef<mlir::Value> masks);
+
 /// Whether `inWhere`, in the condition of `sum`, has the subscripts that `read` has in its terms.
 bool readsSamePair(ReadOp inWhere, ReadOp read, ReduceOp sum);
 

@@ -12,6 +12,7 @@ void attn::buildDifferentiation(OpPassManager &manager, ArrayRef<std::string> in
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
+  kernel.addPass(createAttnStateSums());
   kernel.addPass(createAttnScan({.differentiated = true}));
   kernel.addPass(createAttnFlattenKeys());
   kernel.addPass(createAttnOutline({.differentiated = true}));
@@ -33,6 +34,8 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
   OpPassManager &kernel = manager.nest<KernelOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
+  if (!forGpu)
+    kernel.addPass(createAttnStateSums()); // no matrix for each token
   kernel.addPass(createAttnScan());        // running totals are tensors of their own
   kernel.addPass(createAttnFlattenKeys()); // every softmax has one key
   kernel.addPass(createAttnOutline());     // every softmax and every sum over keys is a tensor of its own
@@ -40,6 +43,8 @@ void attn::buildSimplification(OpPassManager &manager, bool forGpu) {
     kernel.addPass(createAttnSegment());   // a key of one query has one weight
   kernel.addPass(createAttnPlace());       // a term is visited where a number says it is
   kernel.addPass(createAttnSplitSums());   // every sum has the weights of one softmax
+  if (!forGpu)
+    kernel.addPass(createAttnChunkSums()); // linear attention takes linear time
   kernel.addPass(createAttnStorePairs());  // gradients: what several sums over pairs read
   kernel.addPass(createAttnInline());      // scores and masks hold their whole formula
   kernel.addPass(createCanonicalizerPass());

@@ -274,6 +274,61 @@ def AttnOutline : Pass<"attn-outline", "::attn::KernelOp"> {
   let options = [Option<"differentiated", "differentiated", "bool", "false", "Whether gradients of the kernel come next">];
 }
 
+def AttnStateSums : Pass<"attn-state-sums", "::attn::KernelOp"> {
+  let summary = "Makes sums over a running state sums over keys";
+  let description = [{
+    A running total of matrices, one for each token, that is read by sums over one of its indices alone, with a factor for each
+    element of that, is no tensor: these become sums over the keys it is made of. They are what linear attention is without
+    a state, and attn-chunk-sums makes them linear in time.
+
+    ```mlir
+    %state = attn.tensor "state"(%n: N, %d: D, %e: E) : f32 {
+      %0 = attn.reduce sum(%i: N) : f32 {
+        %1 = attn.read %k[%i, %d] : !attn.tensor<[N, D], f32>
+        %2 = attn.read %v[%i, %e] : !attn.tensor<[N, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      } where {
+        %1 = arith.cmpi sle, %i, %n : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    %out = attn.tensor "out"(%n: N, %e: E) : f32 {
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = attn.read %q[%n, %d] : !attn.tensor<[N, D], f32>
+        %2 = attn.read %state[%n, %d, %e] : !attn.tensor<[N, D, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %out = attn.tensor "out"(%n: N, %e: E) : f32 {
+      %0 = attn.reduce sum(%i: N) : f32 {
+        %1 = attn.reduce sum(%d: D) : f32 {
+          %4 = attn.read %q[%n, %d] : !attn.tensor<[N, D], f32>
+          %5 = attn.read %k[%i, %d] : !attn.tensor<[N, D], f32>
+          %6 = arith.mulf %4, %5 : f32
+          attn.yield %6 : f32
+        }
+        %2 = attn.read %v[%i, %e] : !attn.tensor<[N, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      } where {
+        %1 = arith.cmpi sle, %i, %n : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+  }];
+}
+
 def AttnScan : Pass<"attn-scan", "::attn::KernelOp"> {
   let summary = "Makes reductions of the terms up to an index tensors of their own";
   let description = [{
@@ -380,6 +435,116 @@ def AttnSplitSums : Pass<"attn-split-sums", "::attn::KernelOp"> {
     ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def AttnChunkSums : Pass<"attn-chunk-sums", "::attn::KernelOp"> {
+  let summary = "Makes sums over what comes before a row linear in time";
+  let description = [{
+    A sum over keys up to the row's position (or before it, or from it on), whose terms are products of what the row has and
+    what the key has, or sums over one index of such products, visits the pairs of chunks of 96 tokens alone. The keys of each
+    whole chunk come to a matrix, and those of all chunks before the row's to a running total of these, which the row is multiplied
+    by: time grows with the number of tokens and not with its square. Pairs that are tensors of their own count as their
+    formulas, and sums in the terms may be of up to three such products, as those of gradients are.
+
+    No such sum is one of a softmax's weights, or of any other function of a score. Sums of at most 192 tokens stay as they are,
+    where their number is a constant.
+
+    ```mlir
+    %out = attn.tensor "out"(%m: N, %e: E) : f32 {
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.reduce sum(%d: D) : f32 {
+          %2 = attn.read %q[%m, %d] : !attn.tensor<[N, D], f32>
+          %3 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+          %4 = arith.mulf %2, %3 : f32
+          attn.yield %4 : f32
+        }
+        %5 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+        %6 = arith.mulf %1, %5 : f32
+        attn.yield %6 : f32
+      } where {
+        %1 = arith.cmpi sle, %n, %m : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    ```
+
+    becomes
+
+    ```mlir
+    %out_near = attn.tensor "out_near"(%m: N, %e: E) : f32 {
+      %c96_i64 = arith.constant 96 : i64
+      %0 = attn.reduce sum(%n: N) : f32 {
+        %1 = attn.reduce sum(%d: D) : f32 {
+          %4 = attn.read %q[%m, %d] : !attn.tensor<[N, D], f32>
+          %5 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+          %6 = arith.mulf %4, %5 : f32
+          attn.yield %6 : f32
+        }
+        %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+        %3 = arith.mulf %1, %2 : f32
+        attn.yield %3 : f32
+      } where {
+        %1 = arith.cmpi sle, %n, %m : i64
+        %2 = attn.floordiv %m, %c96_i64
+        %3 = arith.muli %2, %c96_i64 : i64
+        %4 = arith.cmpi sle, %3, %n : i64
+        %5 = arith.andi %1, %4 : i1
+        attn.yield %5 : i1
+      }
+      attn.yield %0 : f32
+    }
+    %out_chunk = attn.tensor "out_chunk"(%chunk: N floordiv 96, %d: D, %e: E) : f32 {
+      %c96_i64 = arith.constant 96 : i64
+      %0 = attn.reduce sum(%within: 96) : f32 {
+        %1 = arith.muli %chunk, %c96_i64 : i64
+        %2 = arith.addi %1, %within : i64
+        %3 = attn.read %v[%2, %e] : !attn.tensor<[N, E], f32>
+        %4 = attn.read %k[%2, %d] : !attn.tensor<[N, D], f32>
+        %5 = arith.mulf %3, %4 : f32
+        attn.yield %5 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %out_state = attn.tensor "out_state"(%chunk: N floordiv 96, %d: D, %e: E) : f32 {
+      %0 = attn.reduce sum(%earlier: N floordiv 96) : f32 {
+        %1 = attn.read %out_chunk[%earlier, %d, %e] : !attn.tensor<[N floordiv 96, D, E], f32>
+        attn.yield %1 : f32
+      } where {
+        %1 = arith.cmpi sle, %earlier, %chunk : i64
+        attn.yield %1 : i1
+      }
+      attn.yield %0 : f32
+    }
+    %out_far = attn.tensor "out_far"(%chunk: N floordiv 96, %within: 96, %e: E) : f32 {
+      %c96_i64 = arith.constant 96 : i64
+      %0 = attn.reduce sum(%d: D) : f32 {
+        %1 = arith.muli %chunk, %c96_i64 : i64
+        %2 = arith.addi %1, %c96_i64 : i64
+        %3 = arith.addi %2, %within : i64
+        %4 = attn.read %out_state[%chunk, %d, %e] : !attn.tensor<[N floordiv 96, D, E], f32>
+        %5 = attn.read %q[%3, %d] : !attn.tensor<[N, D], f32>
+        %6 = arith.mulf %5, %4 : f32
+        attn.yield %6 : f32
+      }
+      attn.yield %0 : f32
+    }
+    %out = attn.tensor "out"(%m: N, %e: E) : f32 {
+      %cst = arith.constant 0.000000e+00 : f32
+      %c1_i64 = arith.constant 1 : i64
+      %c96_i64 = arith.constant 96 : i64
+      %0 = attn.read %out_near[%m, %e] : !attn.tensor<[N, E], f32>
+      %1 = attn.floordiv %m, %c96_i64
+      %2 = arith.cmpi sge, %m, %c96_i64 : i64
+      %3 = arith.subi %1, %c1_i64 : i64
+      %4 = attn.mod %m, %c96_i64
+      %5 = attn.read %out_far[%3, %4, %e] : !attn.tensor<[N floordiv 96, 96, E], f32>
+      %6 = arith.select %2, %5, %cst : f32
+      %7 = arith.addf %0, %6 : f32
+      attn.yield %7 : f32
+    }
+    ```
+  }];
 }
 
 def AttnStorePairs : Pass<"attn-store-pairs", "::attn::KernelOp"> {

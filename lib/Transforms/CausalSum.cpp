@@ -1,0 +1,210 @@
+//===- CausalSum.cpp - Sums over what comes before, or after --------------===//
+
+#include "CausalSum.h"
+#include "Scores.h"
+#include "Slice.h"
+#include "attn/Analysis/PairBlocks.h"
+#include "attn/Analysis/PlacedSum.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace attn;
+
+using Terms = std::vector<SeparableTerm>;
+
+/// Each part costs as much as the sum of one: of more, pairs cost less.
+static constexpr size_t mostTerms = 3;
+
+namespace {
+/// Finds the terms of a sum for one row index.
+class Expansion {
+public:
+  Expansion(CausalSum &sum) : sum(sum) {}
+
+  std::optional<Terms> of(Value value);
+  /// Adds `condition` to each of `terms`. False where it is one of the pair, and no comparison of key and row.
+  bool restrict(Terms &terms, Value condition);
+
+private:
+  std::optional<Terms> ofDot(ReduceOp dot);
+  std::optional<Terms> product(const Terms &a, const Terms &b);
+  bool changesWithKey(const IndexSet &indices) const {
+    return indices.contains(sum.key) || (sum.keyOfCondition && indices.contains(sum.keyOfCondition));
+  }
+  bool isOfPair(Value value) const {
+    IndexSet indices = dependence(value);
+    return changesWithKey(indices) && indices.contains(sum.row);
+  }
+  bool comparesKeyAndRow(Value condition);
+
+  CausalSum &sum;
+  std::optional<std::pair<bool, bool>> order; ///< Whether reversed, and whether strict: the same for all terms.
+};
+} // namespace
+
+/// Whether `condition` is key <= row, key < row, or one of these the other way round: the one that all have.
+bool Expansion::comparesKeyAndRow(Value condition) {
+  using arith::CmpIPredicate;
+  auto compare = condition.getDefiningOp<arith::CmpIOp>();
+  if (!compare)
+    return false;
+  auto isKey = [&](Value value) { return value == sum.key || value == sum.keyOfCondition; };
+  bool keyFirst = isKey(compare.getLhs()) && compare.getRhs() == sum.row;
+  if (!keyFirst && !(compare.getLhs() == sum.row && isKey(compare.getRhs())))
+    return false;
+  CmpIPredicate predicate = compare.getPredicate();
+  bool isStrict = predicate == CmpIPredicate::slt || predicate == CmpIPredicate::sgt;
+  bool ascends = predicate == CmpIPredicate::slt || predicate == CmpIPredicate::sle;
+  if (!isStrict && !ascends && predicate != CmpIPredicate::sge)
+    return false;
+  std::pair found(keyFirst != ascends, isStrict);
+  if (!order)
+    order = found;
+  sum.isReversed = found.first;
+  return *order == found;
+}
+
+bool Expansion::restrict(Terms &terms, Value condition) {
+  for (Value each : conjunctsOf(condition)) {
+    bool isOrder = isOfPair(each);
+    if (isOrder && !comparesKeyAndRow(each))
+      return false;
+    bool isOfKey = changesWithKey(dependence(each));
+    for (SeparableTerm &term : terms)
+      if (isOrder)
+        term.order = each;
+      else
+        (isOfKey ? term.keyConditions : term.rowConditions).push_back(each);
+  }
+  return true;
+}
+
+std::optional<Terms> Expansion::ofDot(ReduceOp dot) {
+  bool isSum = dot.getKind() == ReduceKind::Sum && dot.getSizes().size() == 1 && isa<FloatType>(dot.getType());
+  if (!isSum || !dot.getBody().getOps<ReduceOp>().empty())
+    return {};
+  SeparableTerm term;
+  term.dot = dot;
+  Product product = Product::of(yielded(dot.getBody()));
+  term.negative = product.negative;
+  for (const Factor &factor : product.factors) {
+    if (isOfPair(factor.value))
+      return {};
+    (factor.indices.contains(sum.key) ? term.keyFactorsOfDot : term.rowFactorsOfDot).push_back(factor);
+  }
+  Terms terms = {term};
+  if (!dot.isConditional())
+    return terms;
+  Value condition = yielded(dot.getWhere());
+  bool isOfTerms = dependence(condition).contains(dot.getWhere().getArgument(0));
+  return !isOfTerms &&restrict(terms, condition) ? std::optional(terms) : std::nullopt;
+}
+
+std::optional<Terms> Expansion::product(const Terms &a, const Terms &b) {
+  Terms terms;
+  for (const SeparableTerm &first : a)
+    for (const SeparableTerm &second : b) {
+      if (first.dot && second.dot)
+        return {};
+      SeparableTerm both = first.dot ? first : second;
+      const SeparableTerm &other = first.dot ? second : first;
+      both.negative = first.negative != second.negative;
+      both.rowFactors.append(other.rowFactors);
+      both.keyFactors.append(other.keyFactors);
+      both.rowConditions.append(other.rowConditions);
+      both.keyConditions.append(other.keyConditions);
+      both.order = both.order ? both.order : other.order;
+      terms.push_back(both);
+    }
+  return terms;
+}
+
+std::optional<Terms> Expansion::of(Value value) {
+  IndexSet indices = dependence(value);
+  if (!isOfPair(value)) {
+    SeparableTerm term;
+    (indices.contains(sum.key) ? term.keyFactors : term.rowFactors).push_back({value, false, indices});
+    return Terms{term};
+  }
+  Operation *op = value.getDefiningOp();
+  if (auto dot = dyn_cast<ReduceOp>(op))
+    return ofDot(dot);
+  if (auto choice = dyn_cast<arith::SelectOp>(op)) {
+    std::optional<Terms> terms = choosesZero(choice) ? of(choice.getTrueValue()) : std::nullopt;
+    return terms &&restrict(*terms, choice.getCondition()) ? terms : std::nullopt;
+  }
+  if (!isa<arith::AddFOp, arith::SubFOp, arith::NegFOp, arith::MulFOp, arith::DivFOp>(op))
+    return {};
+  std::optional<Terms> first = of(op->getOperand(0));
+  if (!first || isa<arith::NegFOp>(op)) {
+    for (SeparableTerm &term : first.value_or(Terms()))
+      term.negative = !term.negative;
+    return first;
+  }
+  Value operand = op->getOperand(1);
+  if (isa<arith::DivFOp>(op)) {
+    if (isOfPair(operand))
+      return {};
+    IndexSet ofOperand = dependence(operand);
+    for (SeparableTerm &term : *first)
+      (ofOperand.contains(sum.key) ? term.keyFactors : term.rowFactors).push_back({operand, true, ofOperand});
+    return first;
+  }
+  std::optional<Terms> second = of(operand);
+  if (!second)
+    return {};
+  if (isa<arith::MulFOp>(op))
+    return product(*first, *second);
+  for (SeparableTerm &term : *second) {
+    term.negative = term.negative != isa<arith::SubFOp>(op);
+    first->push_back(term);
+  }
+  return first;
+}
+
+/// Gives pairs that `sum` reads, of its key and `row`, their formula in its terms.
+static void expandPairs(ReduceOp sum, BlockArgument row) {
+  BlockArgument key = sum.getBody().getArgument(0);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (ReadOp read : llvm::to_vector(sum.getBody().getOps<ReadOp>())) {
+      IndexSet indices = dependence(read.getResult());
+      auto pairs = read.getTensor().getDefiningOp<TensorOp>();
+      if (!pairs || !indices.contains(key) || !indices.contains(row) || !isInRange(read))
+        continue;
+      substituteFormula(read, pairs);
+      changed = true;
+    }
+  }
+}
+
+std::optional<CausalSum> CausalSum::of(ReduceOp sum, TensorOp tensor) {
+  if (sum.getKind() != ReduceKind::Sum || sum.getSizes().size() != 1 || !isa<FloatType>(sum.getType()))
+    return {};
+  unsigned position = std::distance(tensor.getBody().front().begin(), Block::iterator(sum));
+  for (BlockArgument index : tensor.getBody().getArguments()) {
+    if (indexSize(index) != indexSize(sum.getBody().getArgument(0)))
+      continue;
+    CausalSum found;
+    found.copy = cast<TensorOp>(OpBuilder(tensor).clone(*tensor));
+    Block &body = found.copy.getBody().front();
+    found.row = body.getArgument(index.getArgNumber());
+    auto copied = cast<ReduceOp>(*std::next(body.begin(), position));
+    found.key = copied.getBody().getArgument(0);
+    if (copied.isConditional())
+      found.keyOfCondition = copied.getWhere().getArgument(0);
+    expandPairs(copied, found.row);
+    Expansion expansion(found);
+    std::optional<Terms> terms = expansion.of(yielded(copied.getBody()));
+    bool isSeparable = terms && (!copied.isConditional() || expansion.restrict(*terms, yielded(copied.getWhere())));
+    if (isSeparable && terms->size() <= mostTerms &&
+        llvm::all_of(*terms, [](const SeparableTerm &term) { return static_cast<bool>(term.order); }) &&
+        llvm::any_of(*terms, [](const SeparableTerm &term) { return static_cast<bool>(term.dot); })) {
+      found.terms = *terms;
+      return found;
+    }
+    found.copy.erase();
+  }
+  return {};
+}
