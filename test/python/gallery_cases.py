@@ -46,6 +46,7 @@ CASES = {
     "block_sparse": Case(fixed={"S": 4}, sizes=({}, dict(X=2, Y=17), dict(X=17, Y=16), dict(X=16, Y=501))),
     "bmm": Case(),
     "causal": Case(),
+    "causal_linear": Case(),
     "chunked": Case({"chunk": ("1", "N")}),
     "concat": Case(),
     "contextual": Case(scale={"q": 0.3}),
