@@ -16,6 +16,9 @@ using Terms = std::vector<SeparableTerm>;
 /// Each part costs as much as the sum of one: of more, pairs cost less.
 static constexpr size_t mostTerms = 3;
 
+/// Pairs that are made of pairs, many times over, have a formula that is far longer than the spec.
+static constexpr unsigned mostPairs = 16;
+
 namespace {
 /// Finds the terms of a sum for one row index.
 class Expansion {
@@ -163,9 +166,10 @@ std::optional<Terms> Expansion::of(Value value) {
   return first;
 }
 
-/// Gives pairs that `sum` reads, of its key and `row`, their formula in its terms.
-static void expandPairs(ReduceOp sum, BlockArgument row) {
+/// Gives pairs that `sum` reads, of its key and `row`, their formula in its terms. False where there are very many.
+static bool expandPairs(ReduceOp sum, BlockArgument row) {
   BlockArgument key = sum.getBody().getArgument(0);
+  unsigned expanded = 0;
   for (bool changed = true; changed;) {
     changed = false;
     for (ReadOp read : llvm::to_vector(sum.getBody().getOps<ReadOp>())) {
@@ -173,10 +177,13 @@ static void expandPairs(ReduceOp sum, BlockArgument row) {
       auto pairs = read.getTensor().getDefiningOp<TensorOp>();
       if (!pairs || !indices.contains(key) || !indices.contains(row) || !isInRange(read))
         continue;
+      if (++expanded > mostPairs)
+        return false;
       substituteFormula(read, pairs);
       changed = true;
     }
   }
+  return true;
 }
 
 std::optional<CausalSum> CausalSum::of(ReduceOp sum, TensorOp tensor) {
@@ -194,9 +201,10 @@ std::optional<CausalSum> CausalSum::of(ReduceOp sum, TensorOp tensor) {
     found.key = copied.getBody().getArgument(0);
     if (copied.isConditional())
       found.keyOfCondition = copied.getWhere().getArgument(0);
-    expandPairs(copied, found.row);
     Expansion expansion(found);
-    std::optional<Terms> terms = expansion.of(yielded(copied.getBody()));
+    std::optional<Terms> terms;
+    if (expandPairs(copied, found.row))
+      terms = expansion.of(yielded(copied.getBody()));
     bool isSeparable = terms && (!copied.isConditional() || expansion.restrict(*terms, yielded(copied.getWhere())));
     if (isSeparable && terms->size() <= mostTerms &&
         llvm::all_of(*terms, [](const SeparableTerm &term) { return static_cast<bool>(term.order); }) &&

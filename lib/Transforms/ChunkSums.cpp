@@ -110,7 +110,7 @@ private:
     return indices.contains(ReduceOp(sum).getWhere().getArgument(0)) &&
            indices.contains(TensorOp(tensor).getBody().getArgument(BlockArgument(causal.row).getArgNumber()));
   }
-  Value isOrder(arith::CmpIPredicate predicate, Value a, Value b, OpBuilder &at) const {
+  Value compare(arith::CmpIPredicate predicate, Value a, Value b, OpBuilder &at) const {
     return arith::CmpIOp::create(at, location, predicate, a, b);
   }
 
@@ -134,7 +134,7 @@ Value ChunkSum::position(Value number, Value within, bool ofNext, OpBuilder &at)
 Value ChunkSum::isOfOneChunk(Value earlier, Value later, OpBuilder &at) const {
   Value number = FloorDivOp::create(at, location, later, size(chunk, at));
   Value first = arith::MulIOp::create(at, location, number, size(chunk, at));
-  return isOrder(arith::CmpIPredicate::sle, first, earlier, at);
+  return compare(arith::CmpIPredicate::sle, first, earlier, at);
 }
 
 Layout ChunkSum::layout(const IndexSet &indices, ArrayRef<Axis> atRow) const {
@@ -215,7 +215,7 @@ ChunkSum::State ChunkSum::state(const SeparableTerm &term) {
     Value product = multiply(factors, false, type, mapping, at, location);
     SmallVector<Value> conditions;
     if (causal.isReversed) // the last chunk may have fewer
-      conditions.push_back(isOrder(arith::CmpIPredicate::slt, key, size(keys, at), at));
+      conditions.push_back(compare(arith::CmpIPredicate::slt, key, size(keys, at), at));
     for (Value condition : term.keyConditions)
       conditions.push_back(cloneSlice(condition, mapping, at));
     if (conditions.empty())
@@ -236,7 +236,7 @@ ChunkSum::State ChunkSum::state(const SeparableTerm &term) {
   };
   total.condition = [&](OpBuilder &at, Indices place) {
     auto predicate = causal.isReversed ? arith::CmpIPredicate::sge : arith::CmpIPredicate::sle;
-    return isOrder(predicate, place.back(), place[number], at);
+    return compare(predicate, place.back(), place[number], at);
   };
   state.total = write("_state", total);
   return state;
@@ -276,9 +276,9 @@ Value ChunkSum::far(const SeparableTerm &term, OpBuilder &atSum) {
   SmallVector<Value> conditions;
   Value number = own;
   if (causal.isReversed) {
-    conditions.push_back(isOrder(arith::CmpIPredicate::slt, own, size(chunks, atSum), atSum));
+    conditions.push_back(compare(arith::CmpIPredicate::slt, own, size(chunks, atSum), atSum));
   } else {
-    conditions.push_back(isOrder(arith::CmpIPredicate::sge, row, size(chunk, atSum), atSum));
+    conditions.push_back(compare(arith::CmpIPredicate::sge, row, size(chunk, atSum), atSum));
     Value one = arith::ConstantOp::create(atSum, location, atSum.getI64IntegerAttr(1));
     number = arith::SubIOp::create(atSum, location, own, one);
   }
@@ -319,8 +319,8 @@ struct ChunkSums : attn::impl::AttnChunkSumsBase<ChunkSums> {
           ChunkSum(sum, tensor, *causal).write();
           noteRewrite(tensor, "chunk sums",
                       "of the sum in '" + tensor.getName() +
-                          "' only pairs of one chunk are visited: the keys of all "
-                          "other chunks come to one matrix, as its terms are no function of row and key together");
+                          "' only pairs of one chunk are visited: the keys of all other chunks come to one matrix, as "
+                          "its terms are no function of row and key together");
         }
         causal->copy.erase();
       }
