@@ -7,6 +7,7 @@
 #include "attn/Analysis/PlacedSum.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
 using namespace attn;
@@ -40,6 +41,9 @@ private:
     return changesWithKey(indices) && indices.contains(sum.row);
   }
   bool comparesKeyAndRow(Value condition);
+  bool isDistance(Value value) const;
+  bool isMultipleOfDistance(Value value) const;
+  bool isDecay(Operation *op) const;
 
   CausalSum &sum;
   std::optional<std::pair<bool, bool>> order; ///< Whether reversed, and whether strict: the same for all terms.
@@ -83,6 +87,40 @@ bool Expansion::restrict(Terms &terms, Value condition) {
   return true;
 }
 
+/// row − key, key − row or its magnitude, as a float or not.
+bool Expansion::isDistance(Value value) const {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_nonnull<arith::SIToFPOp, math::AbsIOp>(op))
+    return isDistance(op->getOperand(0));
+  if (!isa_and_nonnull<arith::SubIOp>(op))
+    return false;
+  Value first = op->getOperand(0), second = op->getOperand(1);
+  return (first == sum.row && second == sum.key) || (first == sum.key && second == sum.row);
+}
+
+bool Expansion::isMultipleOfDistance(Value value) const {
+  Product product = Product::of(value);
+  unsigned distances = 0;
+  for (const Factor &factor : product.factors) {
+    bool isFixed = !factor.indices.contains(sum.row) && !factor.indices.contains(sum.key);
+    if (!isFixed && (factor.inverse || !isDistance(factor.value)))
+      return false;
+    distances += !isFixed;
+  }
+  return distances == 1;
+}
+
+/// Whether `op` computes a decay: a power of what neither row nor key changes, whose exponent is a multiple of their
+/// distance.
+bool Expansion::isDecay(Operation *op) const {
+  if (isa<math::ExpOp, math::Exp2Op>(op))
+    return isMultipleOfDistance(op->getOperand(0));
+  if (!isa<math::PowFOp>(op))
+    return false;
+  IndexSet ofBase = dependence(op->getOperand(0));
+  return !ofBase.contains(sum.row) && !ofBase.contains(sum.key) && isMultipleOfDistance(op->getOperand(1));
+}
+
 std::optional<Terms> Expansion::ofDot(ReduceOp dot) {
   bool isSum = dot.getKind() == ReduceKind::Sum && dot.getSizes().size() == 1 && isa<FloatType>(dot.getType());
   if (!isSum || !dot.getBody().getOps<ReduceOp>().empty())
@@ -115,6 +153,7 @@ std::optional<Terms> Expansion::product(const Terms &a, const Terms &b) {
       both.negative = first.negative != second.negative;
       both.rowFactors.append(other.rowFactors);
       both.keyFactors.append(other.keyFactors);
+      both.decays.append(other.decays);
       both.rowConditions.append(other.rowConditions);
       both.keyConditions.append(other.keyConditions);
       both.order = both.order ? both.order : other.order;
@@ -133,6 +172,11 @@ std::optional<Terms> Expansion::of(Value value) {
   Operation *op = value.getDefiningOp();
   if (auto dot = dyn_cast<ReduceOp>(op))
     return ofDot(dot);
+  if (isDecay(op)) {
+    SeparableTerm term;
+    term.decays.push_back(value);
+    return Terms{term};
+  }
   if (auto choice = dyn_cast<arith::SelectOp>(op)) {
     std::optional<Terms> terms = choosesZero(choice) ? of(choice.getTrueValue()) : std::nullopt;
     return terms &&restrict(*terms, choice.getCondition()) ? terms : std::nullopt;
@@ -167,7 +211,7 @@ std::optional<Terms> Expansion::of(Value value) {
 }
 
 /// Gives pairs that `sum` reads, of its key and `row`, their formula in its terms. False where there are very many.
-static bool expandPairs(ReduceOp sum, BlockArgument row) {
+static bool expandPairs(ReduceOp sum, BlockArgument row, llvm::SetVector<TensorOp> &found) {
   BlockArgument key = sum.getBody().getArgument(0);
   unsigned expanded = 0;
   for (bool changed = true; changed;) {
@@ -179,6 +223,7 @@ static bool expandPairs(ReduceOp sum, BlockArgument row) {
         continue;
       if (++expanded > mostPairs)
         return false;
+      found.insert(pairs);
       substituteFormula(read, pairs);
       changed = true;
     }
@@ -203,7 +248,7 @@ std::optional<CausalSum> CausalSum::of(ReduceOp sum, TensorOp tensor) {
       found.keyOfCondition = copied.getWhere().getArgument(0);
     Expansion expansion(found);
     std::optional<Terms> terms;
-    if (expandPairs(copied, found.row))
+    if (expandPairs(copied, found.row, found.pairs))
       terms = expansion.of(yielded(copied.getBody()));
     bool isSeparable = terms && (!copied.isConditional() || expansion.restrict(*terms, yielded(copied.getWhere())));
     if (isSeparable && terms->size() <= mostTerms &&

@@ -3,7 +3,8 @@
 //   out[m, e] = sum[n](sum[d](q[m, d] * k[n, d]) * v[n, e] where n <= m)
 //
 // Each term is a product of what row m has and what key n has, or a sum over d of such products: no function of both.
-// So keys can be added up for many rows at a time.
+// So keys can be added up for many rows at a time. A decay, γ^(m − n) or e^(a · (m − n)), is no function of both either:
+// it is one from the key to any place between, times one from there to the row.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,6 +13,7 @@
 
 #include "Product.h"
 #include "attn/IR/Attn.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <optional>
 #include <vector>
@@ -24,6 +26,7 @@ struct SeparableTerm {
   llvm::SmallVector<Factor> rowFactors, keyFactors;
   ReduceOp dot; ///< Null: there is none.
   llvm::SmallVector<Factor> rowFactorsOfDot, keyFactorsOfDot;
+  llvm::SmallVector<mlir::Value> decays; ///< Further factors, of the distance of row and key.
   /// Where one of them is false the term is 0. Of the row (or of neither), and of the key.
   llvm::SmallVector<mlir::Value> rowConditions, keyConditions;
   mlir::Value order; ///< The comparison of key and row.
@@ -39,6 +42,7 @@ struct CausalSum {
   mlir::BlockArgument keyOfCondition; ///< The same in the condition of the sum, if there is one.
   bool isReversed = false;            ///< The keys are those from the row on, in the place of those up to it.
   std::vector<SeparableTerm> terms;
+  llvm::SetVector<TensorOp> pairs; ///< Tensors of pairs that are part of the terms.
 
   mlir::Block::BlockArgListType indices() const { return TensorOp(copy).getBody().getArguments(); }
   /// `sum`, of the formula of `tensor`, as one of terms of which at least one has a dot.

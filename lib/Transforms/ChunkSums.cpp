@@ -92,6 +92,17 @@ private:
   /// What keys of the row's own chunk give to it.
   Value near(OpBuilder &atSum);
   State state(const SeparableTerm &term);
+  /// The decays of `term` as a table along one more index. `ends` gives the row and the key for a value of that.
+  TensorOp decays(const SeparableTerm &term, StringRef suffix, Axis along,
+                  llvm::function_ref<std::pair<Value, Value>(Value, OpBuilder &)> ends);
+  /// `value` times an element of such a table.
+  Value times(Value value, TensorOp table, const SeparableTerm &term, const IRMapping &mapping, Value along,
+              OpBuilder &at);
+  /// The indices of the statement that the decays of `term` change with.
+  SmallVector<BlockArgument> indicesOfDecays(const SeparableTerm &term) const;
+  Value number(int64_t number, OpBuilder &at) const {
+    return arith::ConstantOp::create(at, location, at.getI64IntegerAttr(number));
+  }
   /// What keys of other chunks give to the row of the statement.
   Value far(const SeparableTerm &term, OpBuilder &atSum);
 
@@ -187,6 +198,46 @@ Value ChunkSum::near(OpBuilder &atSum) {
   return ReadOp::create(atSum, location, result.getResult(), SmallVector<Value>(indices.begin(), indices.end()));
 }
 
+SmallVector<BlockArgument> ChunkSum::indicesOfDecays(const SeparableTerm &term) const {
+  IndexSet indices = dependence(ValueRange(term.decays));
+  indices.remove(causal.row);
+  indices.remove(causal.key);
+  return inOrder(indices);
+}
+
+TensorOp ChunkSum::decays(const SeparableTerm &term, StringRef suffix, Axis along,
+                          llvm::function_ref<std::pair<Value, Value>(Value, OpBuilder &)> ends) {
+  SmallVector<BlockArgument> indices = indicesOfDecays(term);
+  Statement statement;
+  statement.axes = llvm::map_to_vector(indices, axisOf);
+  statement.axes.push_back(along);
+  statement.type = type;
+  statement.term = [&](OpBuilder &at, Indices place) {
+    auto [row, key] = ends(place.back(), at);
+    IRMapping mapping;
+    mapping.map(SmallVector<Value>(indices.begin(), indices.end()), place.drop_back());
+    mapping.map(causal.row, row);
+    mapping.map(causal.key, key);
+    Value product;
+    for (Value decay : term.decays) {
+      Value value = cloneSlice(decay, mapping, at);
+      product = product ? arith::MulFOp::create(at, location, product, value).getResult() : value;
+    }
+    return product;
+  };
+  return write(suffix, statement);
+}
+
+Value ChunkSum::times(Value value, TensorOp table, const SeparableTerm &term, const IRMapping &mapping, Value along,
+                      OpBuilder &at) {
+  SmallVector<Value> element;
+  for (BlockArgument index : indicesOfDecays(term))
+    element.push_back(mapping.lookup(index));
+  element.push_back(along);
+  return arith::MulFOp::create(at, location, value,
+                               ReadOp::create(at, location, table.getResult(), element).getResult());
+}
+
 ChunkSum::State ChunkSum::state(const SeparableTerm &term) {
   State state;
   SmallVector<Factor> factors(term.keyFactors);
@@ -194,11 +245,24 @@ ChunkSum::State ChunkSum::state(const SeparableTerm &term) {
   for (const Factor &factor : factors)
     state.indices.insert_range(factor.indices);
   state.indices.insert_range(dependence(ValueRange(term.keyConditions)));
+  state.indices.insert_range(indicesOfDecays(term));
   SmallVector<Axis> atRow = {{"chunk", chunks}};
   if (term.dot)
     atRow.push_back(axisOf(term.dotIndex()));
   state.layout = layout(state.indices, atRow);
-  unsigned number = state.layout.chunk;
+  unsigned chunkAt = state.layout.chunk;
+
+  // Decays from a key to the first row after its chunk, or before it, and from one chunk to another.
+  TensorOp ofKeys, ofChunks;
+  if (!term.decays.empty()) {
+    ofKeys = decays(term, "_key_decay", {"within", chunk}, [&](Value within, OpBuilder &at) {
+      return std::pair(number(causal.isReversed ? 0 : chunkSize, at), within);
+    });
+    ofChunks = decays(term, "_chunk_decay", {"distance", chunks}, [&](Value distance, OpBuilder &at) {
+      Value keys = arith::MulIOp::create(at, location, distance, size(chunk, at)), none = number(0, at);
+      return causal.isReversed ? std::pair(none, keys) : std::pair(keys, none);
+    });
+  }
 
   Statement ofChunk;
   ofChunk.axes = state.layout.axes;
@@ -206,13 +270,15 @@ ChunkSum::State ChunkSum::state(const SeparableTerm &term) {
   ofChunk.type = type;
   ofChunk.term = [&](OpBuilder &at, Indices place) {
     IRMapping mapping = state.layout.at(place);
-    Value key = position(place[number], place.back(), causal.isReversed, at);
+    Value key = position(place[chunkAt], place.back(), causal.isReversed, at);
     for (BlockArgument index : {causal.key, causal.keyOfCondition})
       if (index)
         mapping.map(index, key);
     if (term.dot)
-      mapping.map(term.dotIndex(), place[number + 1]);
+      mapping.map(term.dotIndex(), place[chunkAt + 1]);
     Value product = multiply(factors, false, type, mapping, at, location);
+    if (ofKeys)
+      product = times(product, ofKeys, term, mapping, place.back(), at);
     SmallVector<Value> conditions;
     if (causal.isReversed) // the last chunk may have fewer
       conditions.push_back(compare(arith::CmpIPredicate::slt, key, size(keys, at), at));
@@ -225,19 +291,31 @@ ChunkSum::State ChunkSum::state(const SeparableTerm &term) {
   };
   TensorOp part = write("_chunk", ofChunk);
 
+  // A running total; with decays it is a product of matrices.
   Statement total;
   total.axes = state.layout.axes;
   total.summed = {{causal.isReversed ? "later" : "earlier", chunks}};
   total.type = type;
+  auto isBeyond = [&](OpBuilder &at, Indices place) {
+    auto predicate = causal.isReversed ? arith::CmpIPredicate::sge : arith::CmpIPredicate::sle;
+    return compare(predicate, place.back(), place[chunkAt], at);
+  };
   total.term = [&](OpBuilder &at, Indices place) -> Value {
     SmallVector<Value> element(place.drop_back());
-    element[number] = place.back();
-    return ReadOp::create(at, location, part.getResult(), element);
+    element[chunkAt] = place.back();
+    Value ofOne = ReadOp::create(at, location, part.getResult(), element);
+    if (!ofChunks)
+      return ofOne;
+    Value first = place[chunkAt], second = place.back();
+    if (causal.isReversed)
+      std::swap(first, second);
+    Value distance = arith::SubIOp::create(at, location, first, second);
+    Value decayed = times(ofOne, ofChunks, term, state.layout.at(place), distance, at);
+    Value zero = floatConstant(0, type, at, location);
+    return arith::SelectOp::create(at, location, isBeyond(at, place), decayed, zero);
   };
-  total.condition = [&](OpBuilder &at, Indices place) {
-    auto predicate = causal.isReversed ? arith::CmpIPredicate::sge : arith::CmpIPredicate::sle;
-    return compare(predicate, place.back(), place[number], at);
-  };
+  if (!ofChunks)
+    total.condition = isBeyond;
   state.total = write("_state", total);
   return state;
 }
@@ -274,23 +352,29 @@ Value ChunkSum::far(const SeparableTerm &term, OpBuilder &atSum) {
   mapping.map(causal.indices(), tensor.getBody().getArguments());
   Value row = mapping.lookup(causal.row), own = FloorDivOp::create(atSum, location, row, size(chunk, atSum));
   SmallVector<Value> conditions;
-  Value number = own;
+  Value chunkOfState = own;
   if (causal.isReversed) {
     conditions.push_back(compare(arith::CmpIPredicate::slt, own, size(chunks, atSum), atSum));
   } else {
     conditions.push_back(compare(arith::CmpIPredicate::sge, row, size(chunk, atSum), atSum));
-    Value one = arith::ConstantOp::create(atSum, location, atSum.getI64IntegerAttr(1));
-    number = arith::SubIOp::create(atSum, location, own, one);
+    chunkOfState = arith::SubIOp::create(atSum, location, own, number(1, atSum));
   }
   for (Value condition : term.rowConditions)
     conditions.push_back(cloneSlice(condition, mapping, atSum));
-  SmallVector<Value> atRow = {number};
+  SmallVector<Value> atRow = {chunkOfState};
+  Value within = ModOp::create(atSum, location, row, size(chunk, atSum));
   if (term.dot)
-    atRow.push_back(ModOp::create(atSum, location, row, size(chunk, atSum)));
+    atRow.push_back(within);
   Value value = ReadOp::create(atSum, location, source.getResult(), layout.place(mapping, atRow));
   if (!term.rowFactors.empty())
     value =
         arith::MulFOp::create(atSum, location, value, multiply(term.rowFactors, false, type, mapping, atSum, location));
+  if (!term.decays.empty()) { // from there to the row
+    TensorOp ofRows = decays(term, "_row_decay", {"within", chunk}, [&](Value within, OpBuilder &at) {
+      return std::pair(within, number(causal.isReversed ? chunkSize : 0, at));
+    });
+    value = times(value, ofRows, term, mapping, within, atSum);
+  }
   if (term.negative)
     value = arith::NegFOp::create(atSum, location, value);
   Value zero = floatConstant(0, type, atSum, location);
@@ -307,23 +391,52 @@ void ChunkSum::write() {
 }
 
 namespace {
+/// A sum that may be one of chunks.
+struct Candidate {
+  ReduceOp sum;
+  TensorOp tensor;
+  CausalSum causal;
+};
+
 struct ChunkSums : attn::impl::AttnChunkSumsBase<ChunkSums> {
-  void runOnOperation() override {
-    for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
-      for (ReduceOp sum : llvm::to_vector(tensor.getBody().front().getOps<ReduceOp>())) {
-        std::optional<CausalSum> causal = CausalSum::of(sum, tensor);
-        if (!causal)
-          continue;
-        SizeAttr keys = indexSize(causal->row);
-        if (!keys.isConstant() || keys.getValue() > 2 * chunkSize) {
-          ChunkSum(sum, tensor, *causal).write();
-          noteRewrite(tensor, "chunk sums",
-                      "of the sum in '" + tensor.getName() +
-                          "' only pairs of one chunk are visited: the keys of all other chunks come to one matrix, as "
-                          "its terms are no function of row and key together");
-        }
-        causal->copy.erase();
-      }
-  }
+  void runOnOperation() override;
 };
 } // namespace
+
+/// Whether nobody reads pairs of `candidate` but sums of chunks: else all pairs are there, and no sum of them costs
+/// much.
+static bool hasOwnPairs(const Candidate &candidate, ArrayRef<Candidate> all) {
+  auto isOfChunks = [&](Operation *user) {
+    return llvm::any_of(all, [&](const Candidate &other) {
+      return ReduceOp(other.sum)->isAncestor(user) || TensorOp(other.causal.copy)->isAncestor(user) ||
+             llvm::any_of(other.causal.pairs, [&](TensorOp pairs) { return pairs->isAncestor(user); });
+    });
+  };
+  return llvm::all_of(candidate.causal.pairs,
+                      [&](TensorOp pairs) { return llvm::all_of(pairs->getUsers(), isOfChunks); });
+}
+
+void ChunkSums::runOnOperation() {
+  std::vector<Candidate> candidates;
+  for (TensorOp tensor : llvm::to_vector(getOperation().getBody().front().getOps<TensorOp>()))
+    for (ReduceOp sum : tensor.getBody().front().getOps<ReduceOp>())
+      if (std::optional<CausalSum> causal = CausalSum::of(sum, tensor))
+        candidates.push_back({sum, tensor, *causal});
+  std::vector<Candidate> left = candidates;
+  for (size_t before = 0; before != left.size();) {
+    before = left.size();
+    llvm::erase_if(left, [&](const Candidate &candidate) { return !hasOwnPairs(candidate, left); });
+  }
+  for (const Candidate &each : left) {
+    SizeAttr keys = indexSize(each.causal.row);
+    if (keys.isConstant() && keys.getValue() <= 2 * chunkSize)
+      continue;
+    ChunkSum(each.sum, each.tensor, each.causal).write();
+    noteRewrite(each.tensor, "chunk sums",
+                "of the sum in '" + TensorOp(each.tensor).getName() +
+                    "' only pairs of one chunk are visited: the keys of all other chunks come to one matrix, as its "
+                    "terms are no function of row and key together");
+  }
+  for (Candidate &candidate : candidates)
+    candidate.causal.copy.erase();
+}

@@ -210,3 +210,77 @@ attn.kernel @others(%q: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N], f32>, %
   }
   attn.return %squared : !attn.tensor<[N], f32> as f32, %window : !attn.tensor<[N], f32> as f32, %total : !attn.tensor<[N], f32> as f32, %short : !attn.tensor<[192], f32> as f32
 }
+
+// A decay goes along with the keys: to the first row after their chunk, from there to that of another chunk, and to a row.
+// CHECK-LABEL: attn.kernel @decayed(
+// CHECK:         attn.tensor "out_key_decay"(%h: H, %within: 96)
+// CHECK:           arith.subi %c96_i64, %within : i64
+// CHECK:           math.powf
+// CHECK:         attn.tensor "out_chunk_decay"(%h: H, %distance: N floordiv 96)
+// CHECK:           %[[TOKENS:.*]] = arith.muli %distance, %c96_i64 : i64
+// CHECK:           math.powf
+// CHECK:         attn.tensor "out_chunk"(%h: H, %chunk: N floordiv 96, %d: D)
+// CHECK:           attn.read %out_key_decay[%h, %within]
+// CHECK:         attn.tensor "out_state"(%h: H, %chunk: N floordiv 96, %d: D)
+// CHECK-NEXT:      %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK-NEXT:      attn.reduce sum(%earlier: N floordiv 96) : f32 {
+// CHECK:             attn.read %out_chunk_decay[%h, %{{.*}}]
+// CHECK:             arith.cmpi sle, %earlier, %chunk : i64
+// CHECK:             arith.select
+// CHECK-NOT:       where
+// CHECK:         attn.tensor "out_far"(%h: H, %chunk: N floordiv 96, %within: 96)
+// CHECK:         attn.tensor "out_row_decay"(%h: H, %within: 96)
+// CHECK:         attn.tensor "out"(%h: H, %m: N)
+// CHECK:           attn.read %out_row_decay[%h, %{{.*}}]
+attn.kernel @decayed(%gamma: !attn.tensor<[H], f32>, %q: !attn.tensor<[H, N, D], f32>, %k: !attn.tensor<[H, N, D], f32>) {
+  %out = attn.tensor "out"(%h: H, %m: N) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %gamma[%h] : !attn.tensor<[H], f32>
+      %2 = arith.subi %m, %n : i64
+      %3 = arith.sitofp %2 : i64 to f32
+      %4 = math.powf %1, %3 : f32
+      %5 = attn.reduce sum(%d: D) : f32 {
+        %7 = attn.read %q[%h, %m, %d] : !attn.tensor<[H, N, D], f32>
+        %8 = attn.read %k[%h, %n, %d] : !attn.tensor<[H, N, D], f32>
+        %9 = arith.mulf %7, %8 : f32
+        attn.yield %9 : f32
+      }
+      %6 = arith.mulf %4, %5 : f32
+      attn.yield %6 : f32
+    } where {
+      %1 = arith.cmpi sle, %n, %m : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[H, N], f32> as f32
+}
+
+// Pairs that are an output are all computed: their sum is no other.
+// CHECK-LABEL: attn.kernel @returned(
+// CHECK-NOT:     _near
+// CHECK:         attn.return
+attn.kernel @returned(%q: !attn.tensor<[N, D], f32>, %k: !attn.tensor<[N, D], f32>, %v: !attn.tensor<[N, E], f32>) {
+  %pairs = attn.tensor "pairs"(%m: N, %n: N) : f32 {
+    %0 = attn.reduce sum(%d: D) : f32 {
+      %1 = attn.read %q[%m, %d] : !attn.tensor<[N, D], f32>
+      %2 = attn.read %k[%n, %d] : !attn.tensor<[N, D], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    }
+    attn.yield %0 : f32
+  }
+  %out = attn.tensor "out"(%m: N, %e: E) : f32 {
+    %0 = attn.reduce sum(%n: N) : f32 {
+      %1 = attn.read %pairs[%m, %n] : !attn.tensor<[N, N], f32>
+      %2 = attn.read %v[%n, %e] : !attn.tensor<[N, E], f32>
+      %3 = arith.mulf %1, %2 : f32
+      attn.yield %3 : f32
+    } where {
+      %1 = arith.cmpi sle, %n, %m : i64
+      attn.yield %1 : i1
+    }
+    attn.yield %0 : f32
+  }
+  attn.return %out : !attn.tensor<[N, E], f32> as f32, %pairs : !attn.tensor<[N, N], f32> as f32
+}

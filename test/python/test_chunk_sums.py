@@ -31,6 +31,13 @@ def only_valid(q, k, v, valid):
     return weights @ v
 
 
+def decayed(q, k, v, decay):
+    """decay: of neighbours, for each head."""
+    position = torch.arange(q.shape[-2])
+    distance = position[:, None] - position
+    return (q @ k.transpose(-1, -2) * decay[:, None, None] ** distance.abs()).tril() @ v
+
+
 def taylor(q, k, v):
     weights = (1 + q @ k.transpose(-1, -2) * 0.5).tril()
     return weights @ v
@@ -96,6 +103,59 @@ CASES = {
         ),
     ),
 }
+
+# Decays: what each makes of a head's number, and the spec's factor.
+DECAYS = {
+    "a power": (lambda x: x, "rate[h] ** (m - n)"),
+    "an exponential": (torch.exp, "exp(rate[h] * (m - n))"),
+    "an exponential of a negative distance": (lambda x: torch.exp(-x), "exp(rate[h] * (n - m))"),
+    "an exponential of its magnitude": (lambda x: torch.exp(-x / 4), "exp(-rate[h] * abs(m - n) / 4)"),
+    "a power of 2": (torch.exp2, "exp2((m - n) * rate[h])"),
+    "two of them": (lambda x: x * torch.exp(x), "(rate[h] ** (m - n) * exp(rate[h] * (m - n)))"),
+}
+
+
+@pytest.mark.parametrize("tokens", (95, 300))
+@pytest.mark.parametrize("name", DECAYS)
+def test_decays(name, tokens):
+    of_neighbours, factor = DECAYS[name]
+    spec = f"""attention linear({HEADS}, rate: f32[H]) {{
+  w[b, h, m, n] = {factor} * sum[d](q[b, h, m, d] * k[b, h, n, d])
+  out[b, h, m, e] = sum[n](w[b, h, m, n] * v[b, h, n, e] where n <= m)
+  return out
+}}"""
+    kernel = attn.compile(spec)
+    assert ("// 96" in kernel.emit("plan")) and ("decay" in kernel.emit("simplified"))
+    torch.manual_seed(tokens)
+    inputs = [torch.randn(2, 4, tokens, size) for size in (9, 9, 17)]
+    # They fall, stay, grow a little, or change their sign.
+    rates = {
+        "a power": torch.tensor([0.5, 1.0, 1.02, -0.9]),
+        "two of them": torch.tensor([0.1, 0.2, -0.5, -0.9]),
+    }.get(name, torch.tensor([0.3, 0.0, 0.01, 1.0]) * (-1 if "n - m" not in factor and "-rate" not in factor else 1))
+    exact = [tensor.double().requires_grad_() for tensor in inputs]
+    wanted = decayed(*exact, of_neighbours(rates.double()))
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    result = kernel(*inputs, rates)
+    torch.testing.assert_close(result.double(), wanted, rtol=0, atol=3e-6 * wanted.abs().max().item())
+    direction = torch.randn_like(result)
+    result.backward(direction)
+    wanted.backward(direction.double())
+    for single, double in zip(inputs, exact, strict=True):
+        torch.testing.assert_close(single.grad.double(), double.grad, rtol=0, atol=6e-6 * double.grad.abs().max().item())
+
+
+def test_pairs_that_others_read_are_no_chunks():
+    """The gradient of a rate is a sum over all pairs: beside it, sums of chunks would only add to what is computed."""
+    kernel = attn.compile(
+        f"""attention linear({HEADS}, rate: f32[H]) {{
+  w[b, h, m, n] = rate[h] ** (m - n) * sum[d](q[b, h, m, d] * k[b, h, n, d])
+  out[b, h, m, e] = sum[n](w[b, h, m, n] * v[b, h, n, e] where n <= m)
+  return out
+}}"""
+    )
+    assert "// 96" not in kernel.grad()[1].emit("plan")
+    assert "// 96" in kernel.grad(["q", "k", "v"])[1].emit("plan")
 
 
 @pytest.mark.parametrize("tokens", (1, 7, 95, 96, 97, 193, 300))

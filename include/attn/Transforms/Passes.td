@@ -446,7 +446,12 @@ def AttnChunkSums : Pass<"attn-chunk-sums", "::attn::KernelOp"> {
     by: time grows with the number of tokens and not with its square. Pairs that are tensors of their own count as their
     formulas, and sums in the terms may be of up to three such products, as those of gradients are.
 
-    No such sum is one of a softmax's weights, or of any other function of a score. Sums of at most 192 tokens stay as they are,
+    Terms may have a factor `γ^(m - n)` or `e^(a * (m - n))`: that of a key and a row is the one from the key to the end of its
+    chunk, times those from there to the row's chunk and to the row, which are tables. Where one of them overflows, so does the
+    whole.
+
+    No such sum is one of a softmax's weights, or of any other function of a score. Pairs that something else reads, or that
+    are returned, are all computed: sums of them stay as they are. Sums of at most 192 tokens stay as they are,
     where their number is a constant.
 
     ```mlir
