@@ -64,6 +64,16 @@ static Calls intersect(const Calls &first, const Calls &second) {
   return both;
 }
 
+/// Those in which `tensor` is empty, because a size is too small for one of its dimensions, the size by a constant.
+static Calls emptyIn(Value tensor) {
+  Calls found;
+  for (SizeAttr size : cast<AttnTensorType>(tensor.getType()).getShape())
+    if (size.getKind() == SizeKind::FloorDiv && size.getLhs().isName() && size.getRhs().isConstant() &&
+        size.getRhs().getValue() > 1)
+      add(found, {size.getLhs(), size.getRhs().getValue() - 1});
+  return found;
+}
+
 SmallVector<SizeLimit> attn::findUnreadCalls(Value tensor) {
   std::optional<Calls> all;
   for (Operation *user : tensor.getUsers()) {
@@ -73,5 +83,7 @@ SmallVector<SizeLimit> attn::findUnreadCalls(Value tensor) {
     Calls calls = skippedIn(read);
     all = all ? intersect(*all, calls) : calls;
   }
-  return all.value_or(Calls());
+  Calls found = all.value_or(Calls());
+  add(found, emptyIn(tensor));
+  return found;
 }
