@@ -186,6 +186,25 @@ StringRef attn::indexName(BlockArgument index) {
   return cast<WeightedSumOp>(owner).getKey();
 }
 
+std::optional<IndexOrder> IndexOrder::of(Value condition) {
+  using enum arith::CmpIPredicate;
+  auto comparison = condition.getDefiningOp<arith::CmpIOp>();
+  auto left = comparison ? dyn_cast<BlockArgument>(comparison.getLhs()) : BlockArgument();
+  auto right = comparison ? dyn_cast<BlockArgument>(comparison.getRhs()) : BlockArgument();
+  if (!left || !right)
+    return std::nullopt;
+  switch (comparison.getPredicate()) {
+  case slt:
+  case sle:
+    return IndexOrder{left, right, comparison.getPredicate() == slt};
+  case sgt:
+  case sge:
+    return IndexOrder{right, left, comparison.getPredicate() == sgt};
+  default:
+    return std::nullopt;
+  }
+}
+
 std::optional<SizeAttr> attn::sizeOf(Value value) {
   if (auto size = value.getDefiningOp<SizeOp>())
     return size.getSize();

@@ -4,29 +4,17 @@
 #include "attn/Analysis/Dependence.h"
 #include "attn/Analysis/PlacedSum.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using namespace mlir;
 using namespace attn;
 
 /// The scan of `reduce` whose end `condition` compares its index with. Its other conditions are not there yet.
 static std::optional<Scan> comparedBy(Value condition, ReduceOp reduce) {
-  auto comparison = condition.getDefiningOp<arith::CmpIOp>();
-  if (!comparison)
-    return std::nullopt;
+  std::optional<IndexOrder> order = IndexOrder::of(condition);
   BlockArgument term = reduce.getWhere().getArgument(0);
-  auto lhs = dyn_cast<BlockArgument>(comparison.getLhs()), rhs = dyn_cast<BlockArgument>(comparison.getRhs());
-  if (!lhs || !rhs || (lhs == term) == (rhs == term))
+  if (!order || (order->smaller == term) == (order->larger == term))
     return std::nullopt;
-  using enum arith::CmpIPredicate;
-  auto isOneOf = [&](arith::CmpIPredicate a, arith::CmpIPredicate b) {
-    return comparison.getPredicate() == a || comparison.getPredicate() == b;
-  };
-  bool isLeftLess = isOneOf(slt, sle);
-  if (!isLeftLess && !isOneOf(sgt, sge))
-    return std::nullopt;
-  bool isLeft = lhs == term;
-  return Scan{reduce, isLeft ? rhs : lhs, isLeft != isLeftLess, isOneOf(slt, sgt), condition, {}};
+  bool isReversed = order->larger == term;
+  return Scan{reduce, isReversed ? order->smaller : order->larger, isReversed, order->isStrict, condition, {}};
 }
 
 /// Whether `a` is further in than `b`.

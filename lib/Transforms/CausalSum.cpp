@@ -28,7 +28,7 @@ public:
 
   std::optional<Terms> of(Value value);
   /// Adds `condition` to each of `terms`. False where it is one of the pair, and no comparison of key and row.
-  bool restrict(Terms &terms, Value condition);
+  bool addCondition(Terms &terms, Value condition);
 
 private:
   std::optional<Terms> ofDot(ReduceOp dot);
@@ -52,27 +52,19 @@ private:
 
 /// Whether `condition` is key <= row, key < row, or one of these the other way round: the one that all have.
 bool Expansion::comparesKeyAndRow(Value condition) {
-  using arith::CmpIPredicate;
-  auto compare = condition.getDefiningOp<arith::CmpIOp>();
-  if (!compare)
+  std::optional<IndexOrder> compared = IndexOrder::of(condition);
+  if (!compared)
     return false;
-  auto isKey = [&](Value value) { return value == sum.key || value == sum.keyOfCondition; };
-  bool keyFirst = isKey(compare.getLhs()) && compare.getRhs() == sum.row;
-  if (!keyFirst && !(compare.getLhs() == sum.row && isKey(compare.getRhs())))
+  sum.isReversed = compared->smaller == sum.row;
+  if ((sum.isReversed ? compared->smaller : compared->larger) != sum.row)
     return false;
-  CmpIPredicate predicate = compare.getPredicate();
-  bool isStrict = predicate == CmpIPredicate::slt || predicate == CmpIPredicate::sgt;
-  bool ascends = predicate == CmpIPredicate::slt || predicate == CmpIPredicate::sle;
-  if (!isStrict && !ascends && predicate != CmpIPredicate::sge)
-    return false;
-  std::pair found(keyFirst != ascends, isStrict);
+  std::pair found(sum.isReversed, compared->isStrict);
   if (!order)
     order = found;
-  sum.isReversed = found.first;
   return *order == found;
 }
 
-bool Expansion::restrict(Terms &terms, Value condition) {
+bool Expansion::addCondition(Terms &terms, Value condition) {
   for (Value each : conjunctsOf(condition)) {
     bool isOrder = isOfPair(each);
     if (isOrder && !comparesKeyAndRow(each))
@@ -139,7 +131,7 @@ std::optional<Terms> Expansion::ofDot(ReduceOp dot) {
     return terms;
   Value condition = yielded(dot.getWhere());
   bool isOfTerms = dependence(condition).contains(dot.getWhere().getArgument(0));
-  return !isOfTerms &&restrict(terms, condition) ? std::optional(terms) : std::nullopt;
+  return !isOfTerms && addCondition(terms, condition) ? std::optional(terms) : std::nullopt;
 }
 
 std::optional<Terms> Expansion::product(const Terms &a, const Terms &b) {
@@ -179,7 +171,7 @@ std::optional<Terms> Expansion::of(Value value) {
   }
   if (auto choice = dyn_cast<arith::SelectOp>(op)) {
     std::optional<Terms> terms = choosesZero(choice) ? of(choice.getTrueValue()) : std::nullopt;
-    return terms &&restrict(*terms, choice.getCondition()) ? terms : std::nullopt;
+    return terms && addCondition(*terms, choice.getCondition()) ? terms : std::nullopt;
   }
   if (!isa<arith::AddFOp, arith::SubFOp, arith::NegFOp, arith::MulFOp, arith::DivFOp>(op))
     return {};
@@ -250,7 +242,7 @@ std::optional<CausalSum> CausalSum::of(ReduceOp sum, TensorOp tensor) {
     std::optional<Terms> terms;
     if (expandPairs(copied, found.row, found.pairs))
       terms = expansion.of(yielded(copied.getBody()));
-    bool isSeparable = terms && (!copied.isConditional() || expansion.restrict(*terms, yielded(copied.getWhere())));
+    bool isSeparable = terms && (!copied.isConditional() || expansion.addCondition(*terms, yielded(copied.getWhere())));
     if (isSeparable && terms->size() <= mostTerms &&
         llvm::all_of(*terms, [](const SeparableTerm &term) { return static_cast<bool>(term.order); }) &&
         llvm::any_of(*terms, [](const SeparableTerm &term) { return static_cast<bool>(term.dot); })) {

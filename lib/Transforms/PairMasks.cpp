@@ -119,9 +119,9 @@ void attn::applyMasks(TensorOp tensor, ArrayRef<Value> masks) {
 
 void attn::narrowMasks(TensorOp tensor, ArrayRef<Value> masks) {
   Value own = maskOf(tensor);
-  SmallVector<Value> missing = own ? missingMasks(masks, own) : SmallVector<Value>(masks);
   if (!own || llvm::none_of(conjunctsOf(own), isRead))
-    return applyMasks(tensor, missing);
+    return applyMasks(tensor, masks);
+  SmallVector<Value> missing = missingMasks(masks, own);
   if (missing.empty())
     return;
   auto choice = yielded(tensor.getBody()).getDefiningOp<arith::SelectOp>();

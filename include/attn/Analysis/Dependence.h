@@ -73,6 +73,14 @@ bool isNeverNegative(SizeAttr size);
 /// The name of an index variable in the source.
 llvm::StringRef indexName(mlir::BlockArgument index);
 
+/// A comparison of two index variables, however it is written: smaller < larger, or smaller <= larger.
+struct IndexOrder {
+  mlir::BlockArgument smaller, larger;
+  bool isStrict;
+  /// `condition` as one, if it is one.
+  static std::optional<IndexOrder> of(mlir::Value condition);
+};
+
 /// The number `high` · S + `low` of two indices, the second below S: where the heads' columns of a matrix are, h · D +
 /// d.
 struct TwoDigits {
