@@ -152,7 +152,10 @@ void PairTensors::maskAsRead(TensorOp tensor) {
   }
   if (!common)
     return;
-  llvm::erase_if(*common, [&](Value mask) { return !mask.getDefiningOp()->isBeforeInBlock(tensor); });
+  llvm::erase_if(*common, [&](Value mask) {
+    Operation *definition = mask.getDefiningOp(); // none of an input, which is there from the start
+    return definition && !definition->isBeforeInBlock(tensor);
+  });
   narrowMasks(tensor, *common);
 }
 

@@ -139,6 +139,29 @@ def test_masked_keys_have_no_part_in_a_gradient():
     assert np.isfinite(found["grad_v"]).all() and not found["grad_v"][0, 2:].any() and not found["grad_v"][1].any()
 
 
+def test_an_input_is_the_mask_of_a_sum_inside_a_score():
+    torch = pytest.importorskip("torch")
+    kernel = attn.compile(
+        """attention near(q: f32[M, D], k: f32[N, D], v: f32[N, E], near: bool[M, N], bias: f32[M, N]) {
+  score[m, n] = select(near[m, n], 1.0, bias[m, n]) + sum[d](q[m, d] * k[n, d] * bias[m, n] where near[m, n])
+  out[m, e] = sum[n](softmax[n](score[m, n]) * v[n, e])
+  return out
+}"""
+    )
+    torch.manual_seed(0)
+    near = torch.rand(37, 50) > 0.5
+    inputs = [torch.randn(shape).requires_grad_() for shape in ((37, 8), (50, 8), (50, 9), (37, 50))]
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    q, k, v, bias = exact
+    wanted = torch.where(near, 1.0 + q @ k.T * bias, bias).softmax(-1) @ v
+    result = kernel(*inputs[:3], near, inputs[3])
+    direction = torch.randn_like(result)
+    result.backward(direction)
+    wanted.backward(direction.double())
+    for single, double in zip(inputs, exact, strict=True):
+        torch.testing.assert_close(single.grad.double(), double.grad, rtol=0, atol=4e-6 * double.grad.abs().max().item())
+
+
 def test_an_unknown_input_is_an_error_that_names_those_there_are():
     kernel = attn.compile(EXAMPLES / "causal.attn")
     with pytest.raises(attn.CompileError, match="kernel `causal` has no input `query`: its floating-point inputs are q, k, v"):
